@@ -1,0 +1,1 @@
+"""Who allows what: the layers that are resolved into the one profile of a run."""

@@ -1,0 +1,1 @@
+"""What a run may use and how much of it."""

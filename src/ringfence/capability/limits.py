@@ -1,0 +1,55 @@
+"""The numbers a run is held to; two sets of limits only ever meet by taking the smaller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hard bounds of one run; the defaults are the system defaults of every run."""
+
+    wall_seconds: float = 60.0
+    cpu_seconds: float = 60.0
+    cpus: float = 1.0
+    memory_bytes: int = 1024 * MIB
+    pids: int = 256
+    disk_bytes: int = 256 * MIB
+    inodes: int = 16_384
+    open_files: int = 1024
+    file_bytes: int = 256 * MIB
+    stdout_bytes: int = MIB
+    stderr_bytes: int = MIB
+    artifact_bytes: int = 50 * MIB
+    artifact_count: int = 1000
+    artifact_depth: int = 16
+
+    def narrow(self, other: Self) -> Self:
+        """Return the limits that satisfy both."""
+        return type(self)(**{f.name: min(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+
+    def exceeding(self, ceiling: Self) -> tuple[str, ...]:
+        """Name the limits that are above `ceiling`."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) > getattr(ceiling, f.name))
+
+
+SYSTEM_CEILING = Limits(
+    wall_seconds=3600.0,
+    cpu_seconds=3600.0,
+    cpus=64.0,
+    memory_bytes=64 * 1024 * MIB,
+    pids=4096,
+    disk_bytes=8 * 1024 * MIB,
+    inodes=1_048_576,
+    open_files=65_536,
+    file_bytes=8 * 1024 * MIB,
+    stdout_bytes=64 * MIB,
+    stderr_bytes=64 * MIB,
+    artifact_bytes=1024 * MIB,
+    artifact_count=100_000,
+    artifact_depth=64,
+)

@@ -1,0 +1,1 @@
+"""One executor turns one kind of operation into an outcome."""

@@ -1,0 +1,1 @@
+"""Doors: parse, call, render."""

@@ -1,0 +1,1 @@
+"""Boxes: a backend starts parked single-use workers, and everything else is shared."""

@@ -1,0 +1,1 @@
+"""The second tier: the same worker inside the distribution's bubblewrap."""

@@ -1,0 +1,1 @@
+"""Linux namespaces, seccomp, Landlock and cgroups, driven by system calls; no daemon, no helper binary."""

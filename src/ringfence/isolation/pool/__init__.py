@@ -1,0 +1,1 @@
+"""Parked workers: what to keep ready is decided in `decide`, and done in `keeper`."""

@@ -1,0 +1,112 @@
+"""What an agent asks for: one operation, checked before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from ringfence.errors import InvalidRequest
+
+MAX_CODE_BYTES = 4 * 1024 * 1024
+MAX_STDIN_BYTES = 64 * 1024 * 1024
+MAX_INPUT_BYTES = 256 * 1024 * 1024
+MAX_INPUT_FILES = 10_000
+MAX_ENVIRONMENT_BYTES = 128 * 1024
+
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
+
+
+class Language(StrEnum):
+    """What the code is written in; a missing runtime is an error that names what provides it."""
+
+    PYTHON = "python"
+    JAVASCRIPT = "javascript"
+    TYPESCRIPT = "typescript"
+    BASH = "bash"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRun:
+    """Run `code` once in a box of its own."""
+
+    language: Language
+    code: str
+    args: tuple[str, ...] = ()
+    stdin: bytes = b""
+    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    inputs: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    packages: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    session_id: str | None = None
+
+
+def parse_language(name: object) -> Language:
+    """Return the language called `name`.
+
+    Raises:
+        InvalidRequest: There is no such language.
+    """
+    try:
+        return Language(name)  # type: ignore[arg-type]
+    except ValueError:
+        known = ", ".join(Language)
+        raise InvalidRequest(f"unknown language {name!r}; choose one of {known}", reason="unknown_language") from None
+
+
+def check(operation: CodeRun) -> None:
+    """Refuse an operation that could not be carried out exactly as written.
+
+    Raises:
+        InvalidRequest: Naming the field and what is wrong with it.
+    """
+    _check_text("code", operation.code, MAX_CODE_BYTES)
+    for argument in operation.args:
+        _check_text("args", argument, MAX_ENVIRONMENT_BYTES)
+    if len(operation.stdin) > MAX_STDIN_BYTES:
+        raise InvalidRequest(f"stdin is larger than {MAX_STDIN_BYTES} bytes", reason="too_large")
+    _check_files("files", operation.files)
+    _check_files("inputs", operation.inputs)
+    _check_environment(operation.env)
+    for module in operation.preload:
+        if not _MODULE_NAME.match(module):
+            raise InvalidRequest(f"preload: {module!r} is not a module name", reason="invalid_preload")
+    if operation.session_id is not None and not _SESSION_ID.match(operation.session_id):
+        raise InvalidRequest(
+            f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
+            reason="invalid_session_id",
+        )
+
+
+def _check_text(name: str, text: str, most: int) -> None:
+    if "\0" in text:
+        raise InvalidRequest(f"{name} contains a NUL byte", reason="nul_byte")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{name} is not valid Unicode text", reason="invalid_text") from None
+    if size > most:
+        raise InvalidRequest(f"{name} is larger than {most} bytes", reason="too_large")
+
+
+def _check_files(name: str, files: Mapping[str, bytes]) -> None:
+    if len(files) > MAX_INPUT_FILES:
+        raise InvalidRequest(f"{name}: more than {MAX_INPUT_FILES} files", reason="too_many_files")
+    if sum(map(len, files.values())) > MAX_INPUT_BYTES:
+        raise InvalidRequest(f"{name}: more than {MAX_INPUT_BYTES} bytes in all", reason="too_large")
+
+
+def _check_environment(env: Mapping[str, str]) -> None:
+    size = 0
+    for name, value in env.items():
+        if not _ENVIRONMENT_NAME.match(name):
+            raise InvalidRequest(f"env: {name!r} is not a variable name", reason="invalid_env")
+        _check_text(f"env {name}", value, MAX_ENVIRONMENT_BYTES)
+        size += len(name) + len(value)
+    if size > MAX_ENVIRONMENT_BYTES:
+        raise InvalidRequest(f"env is larger than {MAX_ENVIRONMENT_BYTES} bytes in all", reason="too_large")

@@ -1,0 +1,1 @@
+"""The fixed pipeline every operation passes; the only caller of executors."""

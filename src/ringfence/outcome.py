@@ -1,0 +1,176 @@
+"""What came of a run: the guest's own doing as a result, never as an exception."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+
+class Status(StrEnum):
+    """Where a run stands or how it ended."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    KILLED = "killed"
+    CANCELLED = "cancelled"
+    DENIED = "denied"
+    ERROR = "error"
+
+
+class SandboxType(StrEnum):
+    """Which kind of box ran the code."""
+
+    NATIVE = "native"
+    BWRAP = "bwrap"
+    DOCKER = "docker"
+    AIO = "aio"
+    SUBPROCESS = "subprocess"
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The isolation the host observed on the sealed worker, from outside it."""
+
+    namespaces: tuple[str, ...] = ()
+    capabilities_empty: bool = False
+    no_new_privs: bool = False
+    seccomp_filters: int = 0
+    landlock_abi: int = 0
+    cgroup: str = "none"
+    host_uid: int = -1
+    memory_limit: str = "none"
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the layers as plain JSON values."""
+        return {
+            "namespaces": list(self.namespaces),
+            "capabilities_empty": self.capabilities_empty,
+            "no_new_privs": self.no_new_privs,
+            "seccomp_filters": self.seccomp_filters,
+            "landlock_abi": self.landlock_abi,
+            "cgroup": self.cgroup,
+            "host_uid": self.host_uid,
+            "memory_limit": self.memory_limit,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file the guest left in `/workspace/artifacts`."""
+
+    path: str
+    size: int
+    sha256: str
+    content: bytes = field(repr=False, default=b"")
+
+    def read(self) -> bytes:
+        """Return the file's bytes."""
+        return self.content
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description without the content."""
+        return {"path": self.path, "size": self.size, "sha256": self.sha256}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run used."""
+
+    calls: int = 1
+    cpu_ms: int = 0
+    wall_ms: int = 0
+    memory_peak_bytes: int | None = None
+    bytes_out: int = 0
+    bytes_in: int = 0
+    file_count: int = 0
+
+
+@dataclass(frozen=True)
+class ExecutionResult:
+    """The result of one run; `interfaces.md` names every field, and they keep their meaning."""
+
+    status: Status
+    exit_code: int | None = None
+    stdout_raw: bytes = field(repr=False, default=b"")
+    stderr_raw: bytes = field(repr=False, default=b"")
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    killed_by: str | None = None
+    error: str | None = None
+    error_code: str | None = None
+    reason: str | None = None
+    elapsed_ms: float = 0.0
+    cpu_ms: int = 0
+    memory_peak_bytes: int | None = None
+    sandbox_id: str = ""
+    sandbox_type: SandboxType = SandboxType.NATIVE
+    backend: str = "native"
+    isolation: Layers = Layers()
+    artifacts: tuple[Artifact, ...] = ()
+    files_written: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    exec_id: str = ""
+    evidence_id: str | None = None
+    risk: str | None = None
+
+    @property
+    def success(self) -> bool:
+        """Whether the program ran to its end and exited with 0."""
+        return self.status is Status.SUCCEEDED
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the wall-clock or cpu-time limit ended the run."""
+        return self.status is Status.TIMED_OUT
+
+    @property
+    def killed(self) -> bool:
+        """Whether the run was ended from outside, for whatever reason."""
+        return self.killed_by is not None
+
+    @cached_property
+    def stdout(self) -> str:
+        """Standard output as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.stdout_raw.decode("utf-8", "replace")
+
+    @cached_property
+    def stderr(self) -> str:
+        """Standard error as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.stderr_raw.decode("utf-8", "replace")
+
+    @property
+    def out(self) -> Mapping[str, Any]:
+        """A digest view of the output, for records that must not hold content."""
+        return {
+            "stdout_sha256": hashlib.sha256(self.stdout_raw).hexdigest(),
+            "stderr_sha256": hashlib.sha256(self.stderr_raw).hexdigest(),
+            "stdout_bytes": self.stdout_bytes,
+            "stderr_bytes": self.stderr_bytes,
+            "preview": self.stdout[:200],
+        }
+
+    @property
+    def used(self) -> Budget:
+        """What the run used, in the terms budgets are written in."""
+        return Budget(
+            cpu_ms=self.cpu_ms,
+            wall_ms=round(self.elapsed_ms),
+            memory_peak_bytes=self.memory_peak_bytes,
+            bytes_out=self.stdout_bytes + self.stderr_bytes,
+            file_count=len(self.files_written),
+        )
+
+
+OnOutput = Callable[[str, bytes], None]
+"""Called with the stream name (`stdout` or `stderr`) and each chunk, in order, as it arrives."""

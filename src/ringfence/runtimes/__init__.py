@@ -1,0 +1,1 @@
+"""What runs a language: interpreters found on this machine and package environments built for it."""

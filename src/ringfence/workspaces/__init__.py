@@ -1,0 +1,1 @@
+"""Files crossing the boundary, in both directions, always through directory descriptors."""
