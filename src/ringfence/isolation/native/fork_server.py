@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.native import channel, identity
+from ringfence.isolation.native import channel, identity, kernel
 from ringfence.isolation.native.template import Template
 
 _ANSWER_SECONDS = 30.0
@@ -60,6 +60,7 @@ class ForkServer:
             IsolationUnavailable: The namespaces or mounts cannot be made here.
         """
         self.base_id = _root_base() if os.geteuid() == 0 else None
+        self.landlock_abi = config.landlock_abi
         self._host, launcher_end = channel.pair()
         self._control, zygote_end = channel.pair()
         self._spawning = threading.Lock()
@@ -119,8 +120,6 @@ class ForkServer:
         """Return a detached read-only mount of a session's work directory."""
         if self.base_id is not None:
             # as root the launcher has become nobody; this process can do it itself
-            from ringfence.isolation.native import kernel
-
             return kernel.clone_tree(os.fsencode(path))
         with self._mounting:
             channel.send(self._host, {"path": str(path)})
