@@ -38,7 +38,8 @@ def audit(path: Path) -> int:
     ]
     if len(unknown) == len(dependencies):
         print(f"audit: {path} NOT audited: the advisory service answers for none of its {len(unknown)} packages")
-    elif unknown:
+        return 0
+    if unknown:
         print(f"audit: {path}: no advisory data for {', '.join(unknown)}")
     print("\n".join(findings) or f"audit: {path}: no findings in {len(dependencies) - len(unknown)} packages audited")
     return 1 if findings else 0
