@@ -110,7 +110,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     terminalreporter.section("could not run on this machine")
     for (what, reason), tests in sorted(skipped.items()):
-        terminalreporter.write_line(f"{what}: {reason} ({len(tests)} tests)")
+        terminalreporter.write_line(f"{what}: {reason} (tests: {len(tests)})")
         for test in tests:
             terminalreporter.write_line(f"    {test}")
 
