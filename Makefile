@@ -23,8 +23,8 @@ check:   ## format, lint, types, architecture, the house rules, and the dependen
 	.venv/bin/python -m pytest -q tests/unit/test_house.py
 	.venv/bin/python tools/audit.py
 
-bench:   ## the promises of SPEC.md, measured here
-	tools/setup run
+bench:   ## the promises of SPEC.md, measured here; `dev` brings the Node and the pip it measures with
+	tools/setup dev
 	.venv/bin/ringfence bench
 
 pins:    ## renew requirements/*.txt after a change of requirements/*.in
