@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ringfence.isolation.native.seccomp.numbers import Machine
@@ -70,12 +69,12 @@ def _ranges(decisions: Mapping[int, Decision], otherwise: int) -> list[_Range]:
     return ranges
 
 
-@dataclass(slots=True)
 class _Code:
     """Instructions in reverse order; a position counts from the end of the program."""
 
-    _reversed: list[tuple[int, int, int, int]] = field(default_factory=list)
-    _verdicts: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._reversed: list[tuple[int, int, int, int]] = []
+        self._verdicts: dict[int, int] = {}
 
     @property
     def here(self) -> int:
