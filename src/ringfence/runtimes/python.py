@@ -6,7 +6,6 @@ import os
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,8 +57,7 @@ def python_runtime() -> PythonRuntime:
     if not base or not (executable := Path(base).resolve()).is_file():
         raise RuntimeMissing("this process has no Python executable on disk", fix="run Ringfence from a normal Python")
     prefix = Path(sys.base_prefix).resolve()
-    paths = sysconfig.get_paths()
-    stdlib = _distinct(Path(paths[name]).resolve() for name in ("stdlib", "platstdlib") if _is_directory(paths[name]))
+    stdlib = _standard_library()
     runtime = PythonRuntime(
         executable=executable,
         prefix=prefix,
@@ -148,9 +146,10 @@ def _is_system(path: Path) -> bool:
     return any(path.is_relative_to(Path("/", name)) for name in _SYSTEM_NAMES)
 
 
-def _is_directory(path: str) -> bool:
-    return Path(path).is_dir()
-
-
-def _distinct(paths: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys(paths))
+def _standard_library() -> tuple[Path, ...]:
+    # Asked for the base: in a virtual environment `platstdlib` is the environment's own lib, packages and all.
+    base = {"base": sys.base_prefix, "installed_base": sys.base_prefix}
+    platbase = {"platbase": sys.base_exec_prefix, "installed_platbase": sys.base_exec_prefix}
+    paths = sysconfig.get_paths(vars={**base, **platbase})
+    found = (Path(paths[name]).resolve() for name in ("stdlib", "platstdlib"))
+    return tuple(dict.fromkeys(path for path in found if path.is_dir()))
