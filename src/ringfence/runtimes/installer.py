@@ -33,6 +33,13 @@ _NO_WHEEL = re.compile(
     r"|building from source is disabled|wheels are required for",
     re.IGNORECASE,
 )
+_CREDENTIALS = re.compile(r"://[^/\s@]+@")  # the index address may hold the owner's password; the agent reads this
+# Settings of the owner that would send the wheels elsewhere or let source archives back in.
+_SCRUBBED = frozenset(
+    f"{client}_{name}"
+    for client in ("PIP", "UV")
+    for name in ("TARGET", "PREFIX", "ROOT", "USER", "NO_BINARY", "PYTHON", "SYSTEM_PYTHON", "REQUIREMENT", "EDITABLE")
+)
 _LINE = 300
 
 
@@ -94,9 +101,10 @@ def run(
     """Run `command` to its end in `cwd`, to die with us, holding `keep_open` (the build's lock) as long as it lives."""
     launcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
     try:
-        return subprocess.run(  # noqa: S603 - a fixed program; the requirements were checked word by word
+        return subprocess.run(
             launcher,
             cwd=cwd,
+            env={name: value for name, value in os.environ.items() if name not in _SCRUBBED},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -121,7 +129,8 @@ def explain(requirements: Sequence[str], output: str, log: str) -> RingfenceErro
             reason="package_index_unreachable",
             fix="check the network and the package client's index settings",
         )
-    if _NO_WHEEL.search(output) or _NO_WHEEL.search(log):
+    # pip's log says for every archive it passed over that it is source; that matters when it found nothing else.
+    if _NO_WHEEL.search(output) or ("(from versions: none)" in output and _NO_WHEEL.search(log)):
         return InvalidRequest(f"no wheel for {wanted}, and nothing is built from source: {last}", reason="no_wheel")
     if re.search(r"no space left|disk quota exceeded|permission denied|read-only file system", output, re.IGNORECASE):
         return Unavailable(f"the package environment cannot be written: {last}", reason="package_store_unwritable")
@@ -132,4 +141,5 @@ def last_line(output: str) -> str:
     """Return the client's last word that says why, without its hints and notices."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if not line.lower().startswith(("hint:", "[notice]", "warning:"))]
-    return (telling or lines or ["the package client said nothing"])[-1][:_LINE]
+    line = (telling or lines or ["the package client said nothing"])[-1]
+    return _CREDENTIALS.sub("://", line)[:_LINE]

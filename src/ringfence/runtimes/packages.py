@@ -28,6 +28,7 @@ BUILD_SECONDS = 900.0
 
 _MANIFEST = "manifest.json"
 _TREE = "packages"
+_WORKSHOP = ".build-"
 
 Progress = Callable[[str], None]
 
@@ -120,11 +121,22 @@ def find(store: Path, key: str) -> Environment | None:
             digest=manifest["digest"],
         )
         top = manifest["top"]
-        whole = sorted(os.listdir(environment.path)) == top and environment.key == key
+        whole = _names(environment.path) == top and environment.key == key
     except (OSError, ValueError, KeyError, TypeError):
         return None
     expected = environment_key(environment.requirements, environment.python_tag)
     return environment if whole and expected == key else None
+
+
+def sweep(store: Path) -> None:
+    """Remove what builders that were killed left in `store`; a build under way is not touched."""
+    for leftover in store.glob(f"{_WORKSHOP}*"):
+        key = leftover.name.removeprefix(_WORKSHOP).partition("-")[0]
+        lock = _try_lock(store, key)
+        if lock is not None:
+            shutil.rmtree(leftover, ignore_errors=True)
+            _lock_path(store, key).unlink(missing_ok=True)
+            os.close(lock)
 
 
 def verify(environment: Environment) -> bool:
@@ -158,16 +170,37 @@ def tree_digest(tree: Path) -> str:
 
 @contextmanager
 def _only_builder(store: Path, key: str, say: Progress) -> Iterator[int]:
-    lock = os.open(store / f".{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = _try_lock(store, key)
+    if lock is None:
+        say("waiting for another process that builds the same packages")
+        while lock is None:
+            lock = _try_lock(store, key, wait=True)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another process that builds the same packages")
-            fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
     finally:
+        _lock_path(store, key).unlink(missing_ok=True)  # while still held, so that nobody locks a file on its way out
         os.close(lock)
+
+
+def _try_lock(store: Path, key: str, *, wait: bool = False) -> int | None:
+    path = _lock_path(store, key)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        # The builder before us unlinks the file it held: only a lock on the file of that name counts.
+        if os.fstat(lock).st_ino == path.stat().st_ino:
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
+
+
+def _lock_path(store: Path, key: str) -> Path:
+    return store / f".{key}.lock"
 
 
 def _build(
@@ -181,10 +214,10 @@ def _build(
     say: Progress,
 ) -> None:
     # We hold the lock of this key, so what lies here is from a builder that was killed, or was tampered with.
-    for leftover in (*store.glob(f".build-{key}-*"), store / key):
+    for leftover in (*store.glob(f"{_WORKSHOP}{key}-*"), store / key):
         if leftover.exists():
             shutil.rmtree(leftover)
-    workshop = Path(tempfile.mkdtemp(prefix=f".build-{key}-", dir=store))
+    workshop = Path(tempfile.mkdtemp(prefix=f"{_WORKSHOP}{key}-", dir=store))
     try:
         # The working directory is empty and ours: a uv.toml or a wheel an agent left in the application's is not read.
         home, cwd = workshop / "home", workshop / "cwd"
@@ -213,7 +246,7 @@ def _seal(home: Path, key: str, wanted: tuple[str, ...]) -> None:
         "requirements": wanted,
         "python_tag": python_tag(),
         "packages": [_describe(found) for found in _distributions(tree)],
-        "top": sorted(os.listdir(tree)),
+        "top": _names(tree),
         "digest": tree_digest(tree),
     }
     path = home / _MANIFEST
@@ -233,6 +266,10 @@ def _open_to_guests(home: Path) -> None:
             path.chmod(0o755 if mode & 0o111 else 0o644)
 
 
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
 def _distributions(tree: Path) -> list[metadata.Distribution]:
     return sorted(metadata.distributions(path=[str(tree)]), key=lambda found: found.metadata["Name"].lower())
 
@@ -243,7 +280,7 @@ def _describe(found: metadata.Distribution) -> dict[str, str]:
 
 
 def _flush(home: Path) -> None:
-    # Everything on disk before the rename says it is there: otherwise a power cut leaves a finished name on empty files.
+    # On disk before the rename says it is there: otherwise a power cut leaves a finished name on empty files.
     directory = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         ctypes.CDLL(None, use_errno=True).syncfs(directory)

@@ -122,7 +122,7 @@ def system_trees(root: Path = Path("/")) -> tuple[SystemTree, ...]:
     for name in _SYSTEM_NAMES:
         path = root / name
         if path.is_symlink():
-            target = Path(os.readlink(path))
+            target = path.readlink()
             # Only into /usr: any other link could show the guest a directory nobody decided to show.
             if (root / "usr") in (root / str(target).lstrip("/")).parents:
                 trees.append(SystemTree(Path("/", name), link=str(target)))
