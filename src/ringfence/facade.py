@@ -275,7 +275,7 @@ def _pool_policy(pool_size: int | None) -> PoolPolicy:
         return PoolPolicy()
     if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 0:
         raise InvalidRequest(f"pool_size must be a whole number from 0, not {pool_size!r}", reason="invalid_pool_size")
-    return PoolPolicy(min_idle=min(PoolPolicy.min_idle, pool_size), max_idle=pool_size)
+    return replace(PoolPolicy(), min_idle=min(PoolPolicy().min_idle, pool_size), max_idle=pool_size)
 
 
 def _with_memory(limits: Limits | None, memory_mb: int | None) -> Limits | None:

@@ -11,6 +11,8 @@ from ringfence.capability.limits import Limits
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import Artifact, ExecutionResult, Layers, OnOutput, SandboxType
 
+_DEFAULT = Limits()
+
 
 class Executor(Protocol):
     """Carries out one kind of operation."""
@@ -36,11 +38,11 @@ class WorkerSpec:
     packages: str | None = None
     preload: tuple[str, ...] = ()
     session_id: str | None = None
-    disk_bytes: int = Limits.disk_bytes
-    inodes: int = Limits.inodes
-    open_files: int = Limits.open_files
-    file_bytes: int = Limits.file_bytes
-    pids: int = Limits.pids
+    disk_bytes: int = _DEFAULT.disk_bytes
+    inodes: int = _DEFAULT.inodes
+    open_files: int = _DEFAULT.open_files
+    file_bytes: int = _DEFAULT.file_bytes
+    pids: int = _DEFAULT.pids
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,12 +73,15 @@ def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.native import configure
     from ringfence.isolation.native.backend import NativeBackend
+    from ringfence.runtimes.node import require_node
     from ringfence.workspaces.session import SessionWorkspace
 
     return NativeBackend(
-        configure=lambda spec: configure.server_config(spec.packages, spec.preload),
+        configure=lambda spec: configure.server_config(spec.packages, spec.preload, settings.home / "node.json"),
         session=lambda session_id: SessionWorkspace.open(settings.home, session_id),
-        node_command=configure.node_command,
+        node_command=lambda: list(
+            require_node(typescript=False, cache=settings.home / "node.json").argv(typescript=False)
+        ),
         limits=settings.limits,
     )
 

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 from ringfence.isolation.protocol import Decoder, Kind, encode
 
-NODE_BOOTSTRAP = "/opt/ringfence/node_bootstrap.js"
 _READY = encode(Kind.READY)
 _STARTED = encode(Kind.STARTED)
 
@@ -114,8 +113,9 @@ def _exit_status(code: object) -> int:
 
 def _report(error: BaseException) -> None:
     """Print the traceback as `python -c` would, without the frame of this file."""
-    traceback = error.__traceback__
-    sys.excepthook(type(error), error.with_traceback(None), traceback.tb_next if traceback else None)
+    ours = error.__traceback__
+    theirs = ours.tb_next if ours is not None else None
+    sys.excepthook(type(error), error.with_traceback(theirs), theirs)
 
 
 def _finish(status: int) -> NoReturn:

@@ -9,11 +9,9 @@ from ringfence.isolation.native import kernel
 from ringfence.isolation.native.fork_server import ServerConfig
 from ringfence.isolation.native.seccomp import filters
 from ringfence.isolation.native.template import Template
-from ringfence.isolation.worker import NODE_BOOTSTRAP
-from ringfence.runtimes import node, python
+from ringfence.runtimes import node, packages, python
 
-PACKAGES = "/opt/ringfence/packages"
-NODE_ROOT = "/opt/ringfence/node"
+_PACKAGES = str(packages.BOX_PATH)
 _BIN = "/opt/ringfence/bin"
 # public by nature: names of libraries, links between programs, certificates everybody trusts
 _SHOWN_FROM_ETC = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/mime.types")
@@ -33,48 +31,32 @@ _ENVIRONMENT = {
 }
 
 
-def server_config(packages: str | None, preload: tuple[str, ...]) -> ServerConfig:
+def server_config(environment_path: str | None, preload: tuple[str, ...], node_cache: Path) -> ServerConfig:
     """Return what a zygote with this package environment is made from.
 
     Raises:
         IsolationUnavailable: The interpreter cannot be shown to the guest, or the machine is unknown.
     """
     interpreter = python.python_runtime()
-    runtime = node.find_node()
+    runtime = node.find_node(cache=node_cache)
     machine = os.uname().machine
     environment = dict(_ENVIRONMENT)
-    if packages is not None:
-        environment["PYTHONPATH"] = PACKAGES
+    if environment_path is not None:
+        environment["PYTHONPATH"] = _PACKAGES
     return ServerConfig(
         executable=str(interpreter.executable),
-        template=_template(interpreter, runtime, packages),
+        template=_template(interpreter, runtime, environment_path),
         base_filter=filters.base_filter(machine),
         seal_filter=filters.seal_filter(machine),
         init_filter=filters.init_filter(machine),
         landlock_abi=kernel.landlock_abi(),
         environment=tuple(environment.items()),
-        sys_path=(PACKAGES,) if packages is not None else (),
+        sys_path=(_PACKAGES,) if environment_path is not None else (),
         preload=preload,
     )
 
 
-def node_command(*, typescript: bool = False) -> list[str]:
-    """Return the command of a parked node worker, as seen inside the box.
-
-    Raises:
-        RuntimeMissing: There is no Node on this machine, or none that strips types.
-    """
-    runtime = node.require_node(typescript=typescript)
-    return [_inside(runtime), *node.PARKED_FLAGS, NODE_BOOTSTRAP]
-
-
-def _inside(runtime: node.NodeRuntime) -> str:
-    if runtime.path.is_relative_to("/usr"):
-        return str(runtime.path)
-    return f"{NODE_ROOT}/{runtime.path.relative_to(runtime.root)}"
-
-
-def _template(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | None, packages: str | None) -> Template:
+def _template(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | None, environment_path: str | None) -> Template:
     trees = [(str(tree), str(tree)) for tree in interpreter.trees]
     links = [(str(interpreter.executable), f"{_BIN}/{name}") for name in ("python", "python3")]
     for tree in python.system_trees():
@@ -84,12 +66,12 @@ def _template(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | Non
             links.append((tree.link, str(tree.path)))
     trees += [(path, path) for path in _SHOWN_FROM_ETC if Path(path).exists()]
     if runtime is not None:
-        trees.append((str(node.bootstrap_path()), NODE_BOOTSTRAP))
-        links.append((_inside(runtime), f"{_BIN}/node"))
-        if not runtime.path.is_relative_to("/usr"):
-            trees.append((str(runtime.root), NODE_ROOT))
-    if packages is not None:
-        trees.append((packages, PACKAGES))
+        trees.append((str(node.BOOTSTRAP), str(node.BOX_BOOTSTRAP)))
+        links.append((str(runtime.box_path), f"{_BIN}/node"))
+        if runtime.needs_mount:
+            trees.append((str(runtime.root), str(node.BOX_DIRECTORY)))
+    if environment_path is not None:
+        trees.append((environment_path, _PACKAGES))
     # outer trees first, so that an inner one is not covered
     trees.sort(key=lambda tree: tree[1].count("/"))
     return Template(tuple(trees), tuple(links), tuple(map(str, interpreter.hidden)))
