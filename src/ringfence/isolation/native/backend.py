@@ -113,7 +113,6 @@ class NativeBackend:
         meter = Meter(-1, None, frozenset())
         try:
             meter = self._admit(ends, sandbox_id, cgroups)
-            directory = ends.fds[1]
             worker_pid = _await_ready(ends.job, ends.status)
             layers = self._observe(worker_pid, generation.server, cgroups)
             meter.park()
@@ -134,7 +133,7 @@ class NativeBackend:
             status=ends.status,
             job=ends.job,
             streams=ends.streams,
-            directory=RunDirectory(directory, owner, session),
+            directory=RunDirectory(ends.fds[1], owner, session),
             meter=meter,
             on_discard=lambda: (self._bury(meter), self._give_back(generation)) and None,
             notes=memory_note(cgroups.report.controllers, self._limits),
@@ -166,7 +165,7 @@ class NativeBackend:
         try:
             if session is not None:
                 inside.append(server.open_work_directory(session.work_path))
-            pidfd = server.spawn(message, (status_inside.fileno(), job_inside.fileno(), *inside))
+            fds = server.spawn(message, (status_inside.fileno(), job_inside.fileno(), *inside))
         except BaseException:
             _HostEnds(status, job, streams).free()
             raise
@@ -177,7 +176,7 @@ class NativeBackend:
                 os.close(fd)
         for end in (status, job):
             end.settimeout(_BUILD_SECONDS)
-        return status, job, streams, [pidfd]
+        return status, job, streams, fds
 
     def _admit(self, ends: _HostEnds, sandbox_id: str, cgroups: CgroupHost) -> Meter:
         """Put the init into its cgroup while it is alone in its box, then let it fork the worker."""
@@ -187,10 +186,6 @@ class NativeBackend:
         try:
             if cgroup is not None:
                 cgroup.attach(init_pid)
-            built, received = channel_answer(ends.status)
-            ends.fds += received
-            if built is None:
-                raise InternalError("the box ended while it was being built")
             ends.status.send(b"g")
         except BaseException:
             self._bury(meter)
@@ -293,14 +288,6 @@ class NativeBackend:
 def _worn(generation: _Generation) -> bool:
     age = time.monotonic() - generation.born
     return generation.spawned >= _RECYCLE_AFTER_SPAWNS or age > _RECYCLE_AFTER_SECONDS
-
-
-def channel_answer(status: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return what the init says once its box is built; a failure carries the stage it failed at."""
-    try:
-        return channel.receive(status)
-    except ValueError as error:
-        raise InternalError(f"the init said something unexpected: {error}") from error
 
 
 def _pid_of(pidfd: int) -> int:

@@ -107,14 +107,16 @@ class ForkServer:
         if word not in answer:
             raise InternalError(f"the box's launcher said {answer} where {word!r} was due")
 
-    def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> int:
-        """Fork one init with copies of `fds` and return a pidfd of it."""
+    def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> list[int]:
+        """Build a box and fork its init with copies of `fds`; return a pidfd of it and its directory."""
         with self._spawning:
             channel.send(self._control, spec, fds)
             answer, received = channel.receive(self._control)
         if answer is None or answer.get("id") != spec["id"]:
             raise InternalError("the zygote is gone")
-        return received[0]
+        if "failed" in answer:
+            raise IsolationUnavailable(f"the box cannot be built here: {answer['failed']}")
+        return received
 
     def open_work_directory(self, path: Path) -> int:
         """Return a detached read-only mount of a session's work directory."""

@@ -175,8 +175,10 @@ def no_new_privileges() -> None:
 def drop_capabilities(last_capability: int) -> None:
     """Empty every capability set for good; securebits first, because locking them needs CAP_SETPCAP."""
     _check(_libc.prctl(_PR_SET_SECUREBITS, _SECUREBITS_ALL_LOCKED, 0, 0, 0), "prctl SECUREBITS")
+    prctl = _libc.prctl
     for capability in range(last_capability + 1):
-        _check(_libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl CAPBSET_DROP")
+        if prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0):
+            _check(-1, "prctl CAPBSET_DROP")
     _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl CAP_AMBIENT")
     _check(_libc.syscall(_long(_CAPSET), ctypes.byref(_cap_header), ctypes.byref(_cap_nothing)), "capset")
 

@@ -41,7 +41,10 @@ def main(launcher_fd: int, zygote_fd: int) -> NoReturn:
 def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any]) -> NoReturn:
     kernel.die_with_parent(signal.SIGKILL)
     kernel.no_new_privileges()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for what, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_MEMLOCK, 65536), (resource.RLIMIT_MSGQUEUE, 0)):
+        hard = resource.getrlimit(what)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (bound, bound))
     os.umask(0o022)
     shown = template.Template.from_message(config["template"])
     if config["mapped_by_host"]:

@@ -20,6 +20,7 @@ _DIRECTORIES = (
     "tmp",
     "run",
     "var",
+    "var/empty",
     "home",
     "home/sandbox",
     "opt",

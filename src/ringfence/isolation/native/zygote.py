@@ -16,7 +16,7 @@ import sys
 from typing import Any, NoReturn
 
 from ringfence.isolation import worker
-from ringfence.isolation.native import channel, init, kernel, template
+from ringfence.isolation.native import box, channel, init, kernel, template
 
 
 def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> NoReturn:
@@ -34,13 +34,13 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
     )
     _prepare_interpreter(config)
     kernel.load_filter(base64.b64decode(config["base_filter"]))
-    own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    own = box.own_namespaces()
     channel.send(control, {"ready": True})
     while True:
         spec, fds = channel.receive(control)
         if spec is None:
             os._exit(0)
-        _spawn(spec, fds, control, sealing, own_pid_namespace)
+        _spawn(spec, fds, control, sealing, own)
 
 
 def _last_capability() -> int:
@@ -66,17 +66,24 @@ def _prepare_interpreter(config: dict[str, Any]) -> None:
 
 
 def _spawn(
-    spec: dict[str, Any], fds: list[int], control: socket.socket, sealing: init.Sealing, pid_namespace: int
+    spec: dict[str, Any], fds: list[int], control: socket.socket, sealing: init.Sealing, own: dict[str, int]
 ) -> None:
-    # unshare(NEWPID) works once; re-entering the own namespace makes the next one possible
-    kernel.setns(pid_namespace, kernel.CLONE_NEWPID)
-    kernel.unshare(kernel.CLONE_NEWPID)
-    pid = os.fork()
-    if pid == 0:
-        init.main(spec, init.Endpoints(*fds), sealing)
-    pidfd = os.pidfd_open(pid)
+    ends, lower = init.Endpoints(*fds[:5]), fds[5] if len(fds) > 5 else None
     try:
-        channel.send(control, {"id": spec["id"]}, [pidfd])
+        try:
+            directory = box.build(spec, lower)
+            fds.append(directory)
+            pid = os.fork()
+            if pid == 0:
+                init.main(spec, ends, sealing)
+            pidfd = os.pidfd_open(pid)
+            fds.append(pidfd)
+        finally:
+            box.leave(own)
+    except OSError as error:
+        channel.send(control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
+    else:
+        channel.send(control, {"id": spec["id"]}, [pidfd, directory])
     finally:
-        for fd in (*fds, pidfd):
+        for fd in fds:
             os.close(fd)
