@@ -1,4 +1,4 @@
-"""The only place where a guest's path becomes an open file: nothing above or beside the given directory is reachable."""
+"""The only place where a guest's path becomes an open file: nothing outside the given directory is reachable."""
 
 from __future__ import annotations
 

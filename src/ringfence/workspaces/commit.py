@@ -17,7 +17,7 @@ from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.tree import Walk, open_readable
 
 _CHUNK = 1024 * 1024
-_MOST_ENTRIES = 4_194_304  # four times the highest inode limit: a bound, not a quota
+MOST_ENTRIES = 4_194_304  # four times the highest inode limit: a bound, not a quota
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -78,7 +78,7 @@ def commit(upper_fd: int, target_fd: int, *, staging_fd: int, max_bytes: int, ma
     """
     # Marks of deletion are entries of the upper but not of the session: hence twice.
     steps = survey(upper_fd, max_entries=2 * max_inodes, layered=True)
-    present = survey(target_fd, max_entries=_MOST_ENTRIES, layered=False)
+    present = survey(target_fd, max_entries=MOST_ENTRIES, layered=False)
     size, inodes = totals_after(present, steps)
     if size > max_bytes or inodes > max_inodes:
         raise QuotaExceeded(

@@ -21,14 +21,13 @@ from typing import Self
 from ringfence.errors import InvalidRequest
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import make_parents, open_beneath
-from ringfence.workspaces.commit import CommitReport, commit, empty, survey, totals_after
+from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
 
 SESSION_UIDS = range(0x7100_0000, 0x7200_0000)
 """Host uids (and gids) of sessions in root mode: above every range that systemd hands out."""
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
-_MOST_ENTRIES = 4_194_304
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class SessionWorkspace:
     def usage(self) -> Usage:
         """Measure the work directory."""
         with acting_as(self.owner):
-            size, inodes = totals_after(survey(self.work_fd, max_entries=_MOST_ENTRIES, layered=False), ())
+            size, inodes = totals_after(survey(self.work_fd, max_entries=MOST_ENTRIES, layered=False), ())
         return Usage(size, inodes)
 
     def reset(self) -> None:
