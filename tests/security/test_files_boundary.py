@@ -62,7 +62,9 @@ def resolver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("resolver")
-@pytest.mark.parametrize("path", ["link", "link/secret", "d/link/secret", "d/leaf", "in-tree/x", "magic/secret", "fd/secret"])
+@pytest.mark.parametrize(
+    "path", ["link", "link/secret", "d/link/secret", "d/leaf", "in-tree/x", "magic/secret", "fd/secret"]
+)
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDONLY | os.O_DIRECTORY, os.O_WRONLY | os.O_CREAT])
 def test_a_planted_link_leads_nowhere(box: Path, outside: Path, root_fd: int, path: str, flags: int) -> None:
     (box / "d").mkdir()
@@ -134,7 +136,7 @@ def test_a_directory_swapped_for_a_link_never_leads_outside(box: Path, outside: 
         for _ in range(SWAPS):
             try:
                 fd = open_beneath(root_fd, "d/secret", os.O_RDONLY)
-            except (PathTraversalError, FileNotFoundError):
+            except (PathTraversalError, FileNotFoundError, NotADirectoryError):
                 continue
             seen.add(os.read(fd, 100))
             os.close(fd)
@@ -201,10 +203,9 @@ def test_a_sparse_terabyte_is_listed_and_not_read(box: Path, root_fd: int) -> No
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 16 * 1024
 
 
-def test_a_hundred_thousand_entries_are_cut_off(box: Path, root_fd: int) -> None:
-    (box / "0").touch()
+def test_a_hundred_thousand_entries_are_cut_off(root_fd: int) -> None:
     for number in range(100_000):
-        os.mkdir(box / str(number + 1)) if number % 1000 == 0 else os.link(box / "0", box / str(number + 1))
+        os.mknod(str(number), stat.S_IFREG | 0o600, dir_fd=root_fd)
     found = collect(root_fd, max_bytes=1000, max_count=50, max_depth=4)
     assert len(found.artifacts) <= 50
     assert len(found.artifacts) + len(found.skipped) <= 2 * 50 + 64
@@ -233,7 +234,17 @@ def test_a_tree_five_thousand_deep_is_cut_off(box: Path, root_fd: int) -> None:
 
 
 def test_hostile_names_come_out_harmless_and_distinct(box: Path, root_fd: int) -> None:
-    names = [b"a\nb", b"\x1b[2J", b"\xff", "\u202etxt.exe".encode(), "\u2024\u2024".encode(), b"..\\x", b"%0A", b"...", b"-rf"]
+    names = [
+        b"a\nb",
+        b"\x1b[2J",
+        b"\xff",
+        "\u202etxt.exe".encode(),
+        "\u2024\u2024".encode(),
+        b"..\\x",
+        b"%0A",
+        b"...",
+        b"-rf",
+    ]
     for name in names:
         os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=root_fd))
     paths = [artifact.path for artifact in collect(root_fd, max_bytes=10, max_count=100, max_depth=4).artifacts]

@@ -95,6 +95,8 @@ def _split(path: str | bytes) -> list[bytes]:
 
 
 def _openat2(root_fd: int, path: bytes, flags: int, mode: int) -> int:
+    if flags & os.O_DIRECTORY:
+        flags &= ~os.O_NOFOLLOW  # it would answer ENOTDIR for a symlink; _NO_SYMLINKS alone answers ELOOP
     how = _OpenHow(flags, mode, _RESOLVE)
     size = ctypes.c_size_t(ctypes.sizeof(how))
     fd: int = _libc.syscall(

@@ -59,15 +59,45 @@ def test_an_input_path_is_read_as_the_plain_path_it_means(name: str, path: str) 
     assert check_input_path(name) == PurePosixPath(path)
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../b", "a/..", "//a", "/workspace/inputs/a", "/workspace/work//a",
-                                  "/workspace/work/../inputs/a", "/workspace/workx/a"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "../a",
+        "a/../b",
+        "a/..",
+        "//a",
+        "/workspace/inputs/a",
+        "/workspace/work//a",
+        "/workspace/work/../inputs/a",
+        "/workspace/workx/a",
+    ],
+)
 def test_an_input_path_that_leads_elsewhere_is_traversal(name: str) -> None:
     with pytest.raises(PathTraversalError):
         check_input_path(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "./", "a/", "a/.", "/workspace/work/", "a\0b", "a\nb", "\x1b[2J", "a\u2028", "\udcff",
-                                  "x" * 256, "é" * 128, "/".join("a" * 33), "/".join(["y" * 200] * 6)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "./",
+        "a/",
+        "a/.",
+        "/workspace/work/",
+        "a\0b",
+        "a\nb",
+        "\x1b[2J",
+        "a\u2028",
+        "\udcff",
+        "x" * 256,
+        "é" * 128,
+        "/".join("a" * 33),
+        "/".join(["y" * 200] * 6),
+    ],
+)
 def test_an_input_path_that_names_no_file_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         check_input_path(name)

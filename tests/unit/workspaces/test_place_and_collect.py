@@ -14,7 +14,9 @@ from ringfence.workspaces.collect import Skipped, collect
 from ringfence.workspaces.names import harmless
 from ringfence.workspaces.place import check_names, place
 
-segments = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="/"), min_size=1, max_size=8)
+segments = st.text(
+    st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="/"), min_size=1, max_size=8
+)
 names = st.lists(segments.filter(lambda part: part not in (".", "..")), min_size=1, max_size=4).map("/".join)
 
 
@@ -75,4 +77,3 @@ def test_beyond_the_count_cap_names_are_kept(tmp_path: Path) -> None:
     found = collect(fd, max_bytes=10, max_count=2, max_depth=4)
     os.close(fd)
     assert (len(found.artifacts), found.skipped, found.truncated) == (2, (Skipped("c", "artifact_count"),), True)
-

@@ -131,7 +131,10 @@ def test_every_change_has_a_new_generation_also_one_that_failed(session: Session
 
 
 def test_a_session_is_found_again_with_its_owner(session: SessionWorkspace, tmp_path: Path) -> None:
-    with SessionWorkspace.create(tmp_path / "home", "s1") as again, SessionWorkspace.create(tmp_path / "home", "s2") as two:
+    with (
+        SessionWorkspace.create(tmp_path / "home", "s1") as again,
+        SessionWorkspace.create(tmp_path / "home", "s2") as two,
+    ):
         assert again.owner == session.owner
         if os.geteuid() == 0:
             assert session.owner is not None
