@@ -1,4 +1,4 @@
-"""The only place where a guest's path becomes an open file: nothing above or beside the given directory is reachable."""
+"""The only place where a guest's path becomes an open file: nothing outside the given directory is reachable."""
 
 from __future__ import annotations
 
@@ -95,6 +95,8 @@ def _split(path: str | bytes) -> list[bytes]:
 
 
 def _openat2(root_fd: int, path: bytes, flags: int, mode: int) -> int:
+    if flags & os.O_DIRECTORY:
+        flags &= ~os.O_NOFOLLOW  # it would answer ENOTDIR for a symlink; _NO_SYMLINKS alone answers ELOOP
     how = _OpenHow(flags, mode, _RESOLVE)
     size = ctypes.c_size_t(ctypes.sizeof(how))
     fd: int = _libc.syscall(

@@ -50,10 +50,10 @@ def check_input_path(name: str, *, under: str = "work") -> PurePosixPath:
 
 
 def harmless(name: bytes) -> str:
-    """Return one file name chosen by a guest as text that can do nothing to a terminal, a log or a path.
+    r"""Return one file name chosen by a guest as text that can do nothing to a terminal, a log or a path.
 
     Whatever is not printable (control characters, ANSI, newlines, bidirectional overrides, bytes that are not
-    UTF-8) and `%`, `/`, `\\` become `%XX` bytes, so two names never look the same and `original` undoes it.
+    UTF-8) and `%`, `/`, `\` become `%XX` bytes, so two names never look the same and `original` undoes it.
     """
     if name in (b".", b".."):
         return "%2E" * len(name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from ringfence.workspaces.beneath import open_beneath
+from ringfence.workspaces.beneath import MAX_PATH_BYTES, open_beneath
 
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
@@ -66,8 +66,10 @@ class Walk:
                 deeper = []
                 for entry in self._list(fd, path):
                     yield entry
-                    if entry.is_directory:
+                    if entry.is_directory and len(entry.path) <= MAX_PATH_BYTES:
                         deeper.append(entry.path)
+                    elif entry.is_directory:
+                        self.complete = False
             finally:
                 os.close(fd)
             pending.extend(reversed(deeper))
@@ -111,19 +113,24 @@ def open_readable(parent_fd: int, name: bytes, flags: int = os.O_RDONLY) -> int:
 
 def _open_directory(root_fd: int, path: bytes) -> int:
     if not path:
+        _permit_search(root_fd)
         return os.open(".", _READ_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd)
     parent, _, name = path.rpartition(b"/")
-    if not parent:
-        return open_readable(root_fd, name, _READ_DIRECTORY)
-    parent_fd = open_beneath(root_fd, parent, os.O_PATH | os.O_DIRECTORY)
+    parent_fd = open_beneath(root_fd, parent, os.O_PATH | os.O_DIRECTORY) if parent else os.dup(root_fd)
     try:
-        return open_readable(parent_fd, name, _READ_DIRECTORY)
+        fd = open_readable(parent_fd, name, _READ_DIRECTORY)
     finally:
         os.close(parent_fd)
+    _permit_search(fd)
+    return fd
+
+
+def _permit_search(fd: int) -> None:
+    mode = stat.S_IMODE(os.fstat(fd).st_mode)
+    if mode & 0o500 != 0o500:  # readable but not searchable: names without files
+        os.fchmod(fd, mode & 0o777 | 0o700)
 
 
 def _has_entries(fd: int) -> bool:
     with os.scandir(fd) as listing:
         return next(listing, None) is not None
-
-
