@@ -41,7 +41,7 @@ except OSError as error:
 else:
     print(made, 0)
 """
-BURN = "import time\nwhile time.process_time() < 0.2: pass"
+BURN = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
 HIDDEN_BURN = """
 import os, resource, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -157,7 +157,7 @@ def test_a_memory_hog_is_killed_and_counted(host: CgroupHost, guest: Callable[[s
     assert held.go() == ""
     assert held.process.returncode == -signal.SIGKILL
     used = run.usage()
-    assert used.oom_kills == 1
+    assert used.oom_kills >= 1
     assert used.memory_peak_bytes is not None
     assert 32 * MIB < used.memory_peak_bytes <= 64 * MIB
     wait_until(run.remove)
@@ -188,7 +188,7 @@ def test_the_cpu_quota_throttles_and_the_time_is_counted(host: CgroupHost, guest
         throttled[cpus] = int(stat["nr_throttled"])
         used = run.usage()
         assert used.cpu_ms is not None
-        assert used.cpu_ms >= 150
+        assert used.cpu_ms >= 199
         wait_until(run.remove)
     assert throttled[64.0] == 0
     assert throttled[0.1] >= 1
@@ -204,7 +204,7 @@ def test_cpu_time_of_children_nobody_waits_for_is_counted_where_rusage_misses_it
     assert held.go() == "0.0\n"
     used = run.usage()
     assert used.cpu_ms is not None
-    assert used.cpu_ms >= 150
+    assert used.cpu_ms >= 199
     wait_until(run.remove)
 
 
@@ -437,6 +437,32 @@ def test_an_ordinary_user_without_delegation_is_told_what_to_do() -> None:
     os.close(reader)
     assert (kind, controllers) == ("none", "[]")
     assert "chown" in fix or "Delegate=yes" in fix
+
+
+def test_an_ordinary_user_uses_the_v1_directories_an_administrator_gave_it(host: CgroupHost) -> None:
+    if host.report.kind != "v1" or os.geteuid() != 0:
+        pytest.skip("needs root on v1 to play the administrator")
+    with open("/proc/self/mountinfo", encoding="utf-8") as mounts, open("/proc/self/cgroup", encoding="utf-8") as own:
+        given = [f"{place.own}/ringfence" for place in plan(mounts.read(), own.read()).v1]
+    reader, writer = os.pipe()
+    for path in given:
+        os.mkdir(path)
+        os.chown(path, 65534, 65534)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            os.setgroups([])
+            os.setresuid(65534, 65534, 65534)
+            report = detect().report
+            os.write(writer, f"{report.kind}|{sorted(report.controllers)}".encode())
+            os._exit(0)
+        os.close(writer)
+        os.waitpid(pid, 0)
+        assert os.read(reader, 65536) == b"v1|['cpu', 'memory', 'pids']"
+    finally:
+        os.close(reader)
+        for path in given:
+            os.rmdir(path)
 
 
 def test_an_outer_quota_below_the_limit_is_kept_and_not_an_error(host: CgroupHost) -> None:

@@ -99,7 +99,8 @@ def probe_v1(places: tuple[V1Place, ...], refusals: list[str], fix: str) -> V1Ho
     held: list[Hierarchy] = []
     for place in places:
         prepared = f"{place.own}/ringfence"  # what an administrator makes and gives to an ordinary user
-        hierarchy = Hierarchy(prepared if os.access(prepared, os.W_OK) else place.own, place.controllers)
+        given = os.geteuid() != 0 and os.access(prepared, os.W_OK)
+        hierarchy = Hierarchy(prepared if given else place.own, place.controllers)
         failure = failed_probe(V1Host((hierarchy,), v1_report(place.controllers, fix)))
         if failure is None:
             held.append(hierarchy)
