@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -20,13 +19,15 @@ import pytest
 
 from ringfence.capability.limits import MIB, Limits
 from ringfence.isolation.native.cgroup_contract import CgroupHost, RunCgroup
-from ringfence.isolation.native.cgroup_owner import parse_owner, subtree
+from ringfence.isolation.native.cgroup_owner import parse_owner
 from ringfence.isolation.native.cgroup_plan import plan
 from ringfence.isolation.native.cgroups import detect
 from ringfence.isolation.native.metering import ProcMeter
 
 HOG = "a = bytearray(256 << 20); print('survived')"
-SHARED_HOG = "import mmap; m = mmap.mmap(-1, 256 << 20)\nfor at in range(0, 256 << 20, 4096): m[at] = 1\nprint('survived')"
+SHARED_HOG = (
+    "import mmap; m = mmap.mmap(-1, 256 << 20)\nfor at in range(0, 256 << 20, 4096): m[at] = 1\nprint('survived')"
+)
 FORKS = """
 import os, signal
 made = 0
@@ -40,9 +41,9 @@ except OSError as error:
 else:
     print(made, 0)
 """
-BURN = "import time\nwhile time.process_time() < 0.2: pass"
+BURN = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
 HIDDEN_BURN = """
-import os, signal, time
+import os, resource, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 if os.fork() == 0:
     while time.process_time() < 0.2: pass
@@ -50,7 +51,7 @@ if os.fork() == 0:
 try:
     os.wait()
 except ChildProcessError:
-    pass
+    print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)
 """
 WAIT = "import signal; signal.pause()"
 
@@ -60,7 +61,13 @@ class Guest:
 
     def __init__(self, program: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", f"import sys; print('here', flush=True); sys.stdin.readline()\n{program}"],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                f"import sys; print('here', flush=True); sys.stdin.readline()\n{program}",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -110,6 +117,7 @@ def guest() -> Iterator[Callable[[str], Guest]]:
     yield start
     for one in started:
         one.kill()
+        one.process.communicate()
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -133,13 +141,12 @@ def owned_directories(host: CgroupHost) -> set[str]:
     parents = {os.path.dirname(os.path.dirname(path)) for path in run.paths}
     wait_until(run.remove)
     wait_until(host.close)
-    return {f"{parent}/{name}" for parent in parents for name in os.listdir(parent) if parse_owner(name)}
+    names = {f"{parent}/{name}" for parent in parents for name in os.listdir(parent)}
+    return {name for name in names if (owner := parse_owner(os.path.basename(name))) and owner.pid == os.getpid()}
 
 
 @pytest.mark.parametrize("program", [HOG, SHARED_HOG])
-def test_a_memory_hog_is_killed_and_counted(
-    host: CgroupHost, guest: Callable[[str], Guest], program: str
-) -> None:
+def test_a_memory_hog_is_killed_and_counted(host: CgroupHost, guest: Callable[[str], Guest], program: str) -> None:
     free = guest(program)
     assert free.go() == "survived\n"
 
@@ -150,7 +157,7 @@ def test_a_memory_hog_is_killed_and_counted(
     assert held.go() == ""
     assert held.process.returncode == -signal.SIGKILL
     used = run.usage()
-    assert used.oom_kills == 1
+    assert used.oom_kills >= 1
     assert used.memory_peak_bytes is not None
     assert 32 * MIB < used.memory_peak_bytes <= 64 * MIB
     wait_until(run.remove)
@@ -181,7 +188,7 @@ def test_the_cpu_quota_throttles_and_the_time_is_counted(host: CgroupHost, guest
         throttled[cpus] = int(stat["nr_throttled"])
         used = run.usage()
         assert used.cpu_ms is not None
-        assert used.cpu_ms >= 150
+        assert used.cpu_ms >= 199
         wait_until(run.remove)
     assert throttled[64.0] == 0
     assert throttled[0.1] >= 1
@@ -193,14 +200,11 @@ def test_cpu_time_of_children_nobody_waits_for_is_counted_where_rusage_misses_it
     run = host.create("hidden", Limits())
     held = guest(HIDDEN_BURN)
     run.attach(held.pid)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    held.go()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
 
-    assert after.ru_utime - before.ru_utime < 0.15
+    assert held.go() == "0.0\n"
     used = run.usage()
     assert used.cpu_ms is not None
-    assert used.cpu_ms >= 150
+    assert used.cpu_ms >= 199
     wait_until(run.remove)
 
 
@@ -239,9 +243,7 @@ def test_remove_says_busy_while_a_process_lives_and_can_be_asked_again(
     assert not os.path.exists(run.paths[0])
 
 
-def test_nothing_of_one_run_shows_in_the_counters_of_the_next(
-    host: CgroupHost, guest: Callable[[str], Guest]
-) -> None:
+def test_nothing_of_one_run_shows_in_the_counters_of_the_next(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     first = host.create("first", Limits(pids=4))
     held = guest(FORKS)
     first.attach(held.pid)
@@ -267,6 +269,37 @@ def test_a_throttled_run_hands_no_debt_to_the_next(host: CgroupHost, guest: Call
     assert second.remove()
 
 
+def test_a_small_run_hands_its_v1_lane_on_once_and_a_second_removal_changes_nothing(host: CgroupHost) -> None:
+    if host.report.kind != "v1":
+        pytest.skip("v2 has one tree and nothing to hand on")
+    first = host.create("small", Limits(pids=8))
+    assert first.remove()
+    assert first.remove()
+    second = host.create("next", Limits())
+    third = host.create("other", Limits())
+    assert len(set(first.paths) & set(second.paths)) == len(first.paths) - 1
+    assert set(second.paths).isdisjoint(third.paths)
+    assert int(file_of(second, "pids.max")) == Limits().pids
+    assert second.remove()
+    assert third.remove()
+
+
+def test_a_lane_with_a_zombie_in_it_is_not_handed_on(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
+    if host.report.kind != "v1":
+        pytest.skip("v2 has one tree and nothing to hand on")
+    first = host.create("zombie", Limits())
+    held = guest(WAIT)
+    first.attach(held.pid)
+    os.kill(held.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, held.pid, os.WEXITED | os.WNOWAIT)
+    first.remove()
+    second = host.create("after", Limits())
+    assert set(first.paths).isdisjoint(second.paths)
+    held.kill()
+    wait_until(first.remove)
+    assert second.remove()
+
+
 def test_kill_ends_every_member_or_says_that_it_cannot(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     run = host.create("kill", Limits())
     held = guest(WAIT)
@@ -279,9 +312,7 @@ def test_kill_ends_every_member_or_says_that_it_cannot(host: CgroupHost, guest: 
     wait_until(run.remove)
 
 
-def test_a_hundred_runs_leave_no_directory_and_no_descriptor(
-    host: CgroupHost, guest: Callable[[str], Guest]
-) -> None:
+def test_a_hundred_runs_leave_no_directory_and_no_descriptor(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     before = owned_directories(host), len(os.listdir("/proc/self/fd"))
     for number in range(100):
         run = host.create(f"run{number}", Limits())
@@ -317,11 +348,10 @@ while True:
 
 def start_owner(program: str) -> tuple[subprocess.Popen[str], int, list[str]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, program], stdout=subprocess.PIPE, text=True, env=environment
-    )
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, program], stdout=subprocess.PIPE, text=True, env=environment)
     assert owner.stdout is not None
-    pid, *paths = owner.stdout.readline().split()
+    with owner.stdout as output:
+        pid, *paths = output.readline().split()
     return owner, int(pid), paths
 
 
@@ -355,12 +385,12 @@ def test_two_sweeps_at_once_both_succeed(host: CgroupHost) -> None:
     for owner, _, _ in owners:
         owner.kill()
         owner.wait()
-    failures: list[BaseException] = []
+    failures: list[OSError] = []
 
     def sweep() -> None:
         try:
             host.sweep()
-        except BaseException as error:
+        except OSError as error:
             failures.append(error)
 
     threads = [threading.Thread(target=sweep) for _ in range(4)]
@@ -407,6 +437,32 @@ def test_an_ordinary_user_without_delegation_is_told_what_to_do() -> None:
     os.close(reader)
     assert (kind, controllers) == ("none", "[]")
     assert "chown" in fix or "Delegate=yes" in fix
+
+
+def test_an_ordinary_user_uses_the_v1_directories_an_administrator_gave_it(host: CgroupHost) -> None:
+    if host.report.kind != "v1" or os.geteuid() != 0:
+        pytest.skip("needs root on v1 to play the administrator")
+    with open("/proc/self/mountinfo", encoding="utf-8") as mounts, open("/proc/self/cgroup", encoding="utf-8") as own:
+        given = [f"{place.own}/ringfence" for place in plan(mounts.read(), own.read()).v1]
+    reader, writer = os.pipe()
+    for path in given:
+        os.mkdir(path)
+        os.chown(path, 65534, 65534)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            os.setgroups([])
+            os.setresuid(65534, 65534, 65534)
+            report = detect().report
+            os.write(writer, f"{report.kind}|{sorted(report.controllers)}".encode())
+            os._exit(0)
+        os.close(writer)
+        os.waitpid(pid, 0)
+        assert os.read(reader, 65536) == b"v1|['cpu', 'memory', 'pids']"
+    finally:
+        os.close(reader)
+        for path in given:
+            os.rmdir(path)
 
 
 def test_an_outer_quota_below_the_limit_is_kept_and_not_an_error(host: CgroupHost) -> None:

@@ -105,7 +105,9 @@ def test_a_stranger_in_our_cgroup_is_never_moved_and_runs_go_beside_us(top: str)
         write(f"{top}/session/cgroup.procs", str(stranger.pid))
         seen = found_from(f"{top}/session")
         assert read(f"{top}/session/cgroup.procs") == f"{stranger.pid}\n"
-        assert os.listdir(f"{top}/session") == [name for name in os.listdir(f"{top}/session") if "ringfence" not in name]
+        assert os.listdir(f"{top}/session") == [
+            name for name in os.listdir(f"{top}/session") if "ringfence" not in name
+        ]
     finally:
         stranger.kill()
         stranger.communicate()

@@ -19,7 +19,10 @@ SMALLEST_QUOTA_US: Final = 1_000  # the kernel refuses less with EINVAL
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the kernel counted for one run; None where this machine does not count it."""
+    """What the kernel counted for one run; None where this machine does not count it.
+
+    `oom_kills` is the kernel's figure: v2 counts a victim a second time with its group, so only zero has a meaning.
+    """
 
     cpu_ms: int | None
     memory_peak_bytes: int | None

@@ -177,10 +177,15 @@ def exited(pidfd: int) -> bool:
 
 
 def members(directory: int) -> tuple[int, ...]:
-    """Return the pids in a cgroup, however many there are."""
-    fd = os.open("cgroup.procs", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    with open(fd, "rb") as file:
-        return tuple(int(line) for line in file)
+    """Return the pids in a cgroup, however many there are; none when it was removed meanwhile."""
+    try:
+        fd = os.open("cgroup.procs", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        with open(fd, "rb") as file:
+            return tuple(int(line) for line in file)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):  # ENODEV: removed between opening and reading
+            raise
+        return ()
 
 
 def remove_tree(path: str) -> bool:

@@ -122,11 +122,14 @@ def locate(mount: Mount, own: str | None) -> str | None:
 
 
 def ancestors(top: str, own: str) -> tuple[str, ...]:
-    """Return our own cgroup and every one above it up to the mount point, nearest first."""
+    """Return our own cgroup and every one above it up to the mount point, nearest first.
+
+    A process started from a host leaf belongs to the cgroup above it, which already has what we would ask for.
+    """
     chain = [own]
     while chain[-1] != top:
         chain.append(posixpath.dirname(chain[-1]))
-    return tuple(chain)
+    return tuple(chain[1:] if posixpath.basename(own) == HOST_LEAF else chain)
 
 
 def enabling(present: frozenset[str], enabled: frozenset[str], *, own: bool) -> frozenset[str]:

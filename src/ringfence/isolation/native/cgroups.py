@@ -31,7 +31,7 @@ class NoHost:
         """Keep why."""
         self.report = report
 
-    def create(self, name: str, limits: Limits) -> RunCgroup:
+    def create(self, name: str, limits: Limits) -> RunCgroup:  # noqa: ARG002 - the signature of every host
         """Refuse: the caller asks `report.kind` first and states the weaker limit in the result."""
         raise IsolationUnavailable(f"no cgroup for {name}: {self.report.reason}", fix=self.report.fix)
 
@@ -45,7 +45,10 @@ class NoHost:
 
 
 def detect() -> CgroupHost:
-    """Return the best cgroup host of this machine, proved with a throwaway process; it leaves nothing behind."""
+    """Return the best cgroup host of this machine, proved with a throwaway process.
+
+    It leaves nothing behind, with one exception: alone in a v2 cgroup, our process moves to a leaf of it and stays.
+    """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         mountinfo = file.read()
     with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
@@ -96,7 +99,8 @@ def probe_v1(places: tuple[V1Place, ...], refusals: list[str], fix: str) -> V1Ho
     held: list[Hierarchy] = []
     for place in places:
         prepared = f"{place.own}/ringfence"  # what an administrator makes and gives to an ordinary user
-        hierarchy = Hierarchy(prepared if os.access(prepared, os.W_OK) else place.own, place.controllers)
+        given = os.geteuid() != 0 and os.access(prepared, os.W_OK)
+        hierarchy = Hierarchy(prepared if given else place.own, place.controllers)
         failure = failed_probe(V1Host((hierarchy,), v1_report(place.controllers, fix)))
         if failure is None:
             held.append(hierarchy)
@@ -128,9 +132,7 @@ def throwaway() -> Iterator[int]:
     """Run a shell that waits on a pipe; it is dead and reaped when the block ends."""
     reader, writer = os.pipe()
     try:
-        pid = os.posix_spawn(
-            "/bin/sh", ["sh", "-c", "read line"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)]
-        )
+        pid = os.posix_spawn("/bin/sh", ["sh", "-c", "read line"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)])
         try:
             yield pid
         finally:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import threading
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,6 +55,7 @@ class Lane:
     """A reusable directory in every tree but memory's, with the values in force and the counters at hand-over."""
 
     name: str
+    made: bool = False
     pids: int = UNLIMITED
     quota: int = UNLIMITED
     cpu_ns: int = 0
@@ -67,6 +70,7 @@ class V1Host:
     report: CgroupReport
     _trees: tuple[Tree, ...] = ()
     _spare: deque[Lane] = field(default_factory=deque)
+    _lane_numbers: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def create(self, name: str, limits: Limits) -> V1Run:
@@ -74,15 +78,17 @@ class V1Host:
         trees = self._trees or self._open()
         memory = next((tree for tree in trees if "memory" in tree.controllers), None)
         others = tuple(tree for tree in trees if tree is not memory)
-        run = V1Run(self, name, memory, others, self._lane(name, others))
+        run = V1Run(self, name, memory, others, self._take_lane(memory))
         try:
+            if not run.lane.made:
+                for tree in others:
+                    os.mkdir(run.lane.name, 0o755, dir_fd=tree.fd)
+                run.lane.made = True
             if memory is not None:
                 os.mkdir(name, 0o755, dir_fd=memory.fd)
-                if "pids" in memory.controllers or "cpu" in memory.controllers:
-                    run.lane = Lane(name)
             run.tighten(limits)
         except OSError as error:
-            run.remove()
+            run.discard()
             raise InternalError(f"cannot make a cgroup for a run: {error}", reason="cgroup") from error
         return run
 
@@ -94,12 +100,11 @@ class V1Host:
         """Remove this owner's directories; False while a run is still in one of them."""
         with self._lock:
             self._spare.clear()
-            gone = all([remove_tree(tree.path) for tree in self._trees])
-            if gone:
-                for tree in self._trees:
-                    os.close(tree.fd)
-                self._trees = ()
-            return gone
+            if not all(remove_tree(tree.path) for tree in self._trees):
+                return False
+            close_trees(self._trees)
+            self._trees = ()
+            return True
 
     def keep(self, lane: Lane) -> bool:
         """Take back an empty lane for the next run; False when enough are kept and it is to be removed."""
@@ -108,20 +113,26 @@ class V1Host:
         self._spare.append(lane)
         return True
 
-    def _lane(self, name: str, others: tuple[Tree, ...]) -> Lane:
-        with contextlib.suppress(IndexError):
-            return self._spare.popleft()
-        lane = Lane(f"lane-{name}")
-        for tree in others:
-            os.mkdir(lane.name, 0o755, dir_fd=tree.fd)
-        return lane
+    def _take_lane(self, memory: Tree | None) -> Lane:
+        """Return a lane of an earlier run or a new one; a memory tree with other controllers in it allows no reuse."""
+        if memory is None or memory.controllers == {"memory"}:
+            with contextlib.suppress(IndexError):
+                return self._spare.popleft()
+        return Lane(f"lane-{next(self._lane_numbers)}")
 
     def _open(self) -> tuple[Tree, ...]:
         with self._lock:
             if self._trees:
                 return self._trees
             owner = directory_name(current_owner())
-            self._trees = tuple(open_tree(hierarchy, owner) for hierarchy in self.hierarchies)
+            opened: list[Tree] = []
+            try:
+                for hierarchy in self.hierarchies:
+                    opened.append(open_tree(hierarchy, owner))  # noqa: PERF401 - those already open are closed below
+            except OSError:
+                close_trees(opened)
+                raise
+            self._trees = tuple(opened)
             return self._trees
 
 
@@ -135,7 +146,8 @@ class V1Run:
     others: tuple[Tree, ...]
     lane: Lane
     _memory_bytes: int = UNLIMITED
-    _removed_memory: bool = False
+    _memory_gone: bool = False
+    _lane_gone: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -182,35 +194,45 @@ class V1Run:
 
     def remove(self) -> bool:
         """Remove the memory directory and hand the lane on; False while a process still dies in one of them."""
-        if self.memory is not None and not self._removed_memory:
-            if not removed(self.memory.fd, self.name):
+        if self.memory is not None and not self._memory_gone:
+            self._memory_gone = removed(self.memory.fd, self.name)
+            if not self._memory_gone:
                 return False
-            self._removed_memory = True
-        if not self.others:
-            return True
-        if self._lane_is_clean() and self.host.keep(self.lane):
-            return True
-        return all([removed(tree.fd, self.lane.name) for tree in self.others])
+        if not self._lane_gone:
+            self._lane_gone = self._hand_on() or self._remove_lane()
+        return self._lane_gone
 
-    def _lane_is_clean(self) -> bool:
-        """Whether the next run in this lane could tell nothing of this one.
+    def discard(self) -> None:
+        """Take back what a failed `create` had made; nobody was ever in it."""
+        if self.memory is not None:
+            removed(self.memory.fd, self.name)
+        self._remove_lane()
 
-        Empty by the kernel's own count (zombies included), and with less CPU used than a quarter of one period's
-        quota: such a run was never throttled, so it leaves no debt that would slow its successor.
+    def _remove_lane(self) -> bool:
+        """Remove the lane from every tree, also from those after one that is busy."""
+        return not [tree for tree in self.others if not removed(tree.fd, self.lane.name)]
+
+    def _hand_on(self) -> bool:
+        """Give the lane to the next run, if that could tell nothing of this one.
+
+        The lane must be empty by the kernel's own count, zombies included, and have used less CPU than a quarter of one
+        period's quota: such a run was never throttled, so it leaves no debt that would slow its successor.
         """
-        cpu_ns: int | None = None
+        total = refused = -1
         empty = False
         try:
             for tree in self.others:
                 if "pids" in tree.controllers:
                     empty = read_at(tree.fd, f"{self.lane.name}/pids.current") == b"0\n"
-                    self.lane.refused = counter(read_at(tree.fd, f"{self.lane.name}/pids.events"), b"max")
+                    refused = counter(read_at(tree.fd, f"{self.lane.name}/pids.events"), b"max")
                 if "cpuacct" in tree.controllers:
                     total = int(read_at(tree.fd, f"{self.lane.name}/cpuacct.usage"))
-                    cpu_ns, self.lane.cpu_ns = total - self.lane.cpu_ns, total
-        except FileNotFoundError:
+        except FileNotFoundError:  # an earlier call has removed part of it
             return False
-        return empty and cpu_ns is not None and cpu_ns // 1000 < self.lane.quota // 4
+        if not empty or total < 0 or (total - self.lane.cpu_ns) // 1000 >= self.lane.quota // 4:
+            return False
+        self.lane.cpu_ns, self.lane.refused = total, refused
+        return self.host.keep(self.lane)
 
     def _directories(self) -> tuple[tuple[Tree, str], ...]:
         others = tuple((tree, self.lane.name) for tree in self.others)
@@ -235,10 +257,22 @@ def open_tree(hierarchy: Hierarchy, owner: str) -> Tree:
     """Make this owner's directory in one tree; swappiness is inherited, so it is written once and not per run."""
     path = f"{hierarchy.parent}/{owner}"
     os.mkdir(path, 0o755)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    if "memory" in hierarchy.controllers:
-        write_at(fd, "memory.swappiness", b"0")
-    return Tree(path, hierarchy.controllers, fd)
+    tree = Tree(path, hierarchy.controllers, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    try:
+        if "memory" in hierarchy.controllers:
+            write_at(tree.fd, "memory.swappiness", b"0")
+    except OSError:
+        close_trees((tree,))
+        raise
+    return tree
+
+
+def close_trees(trees: Iterable[Tree]) -> None:
+    """Let go of this owner's directories and remove those that are empty."""
+    for tree in trees:
+        os.close(tree.fd)
+        with contextlib.suppress(OSError):
+            os.rmdir(tree.path)
 
 
 def limit_cpu(fd: int, directory: str, quota: int) -> None:

@@ -83,7 +83,12 @@ class V2Host:
             self._path = f"{self.parent}/{directory_name(current_owner())}"
             os.mkdir(self._path, 0o755)
             fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            write_at(fd, "cgroup.subtree_control", switch_on(self.controllers))
+            try:
+                write_at(fd, "cgroup.subtree_control", switch_on(self.controllers))
+            except OSError:
+                os.close(fd)
+                os.rmdir(self._path)
+                raise
             self._fd = fd
 
 
