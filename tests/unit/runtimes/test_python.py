@@ -111,7 +111,7 @@ def test_a_merged_usr_is_made_again_with_its_links(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("target", ["/home/somebody", "home", "usr/../home", "/usr/../etc", "usr"])
+@pytest.mark.parametrize("target", ["/home/somebody", "home", "usr/../home", "/usr/../etc", "home/usr/lib", "usr"])
 def test_a_system_directory_that_links_elsewhere_is_not_shown(tmp_path: Path, target: str) -> None:
     make(tmp_path / "usr", tmp_path / "home")
     (tmp_path / "lib32").symlink_to(target)
