@@ -1,12 +1,13 @@
 """Package environments built by the real clients, against the index, hostile wheels and killed builders.
 
 The local wheels and source archives are made here, so that only the tests marked so need the index. Seen red: with
-`--only-binary` left out, the source archive's set-up program ran and wrote its mark; with the client started
+`--only-binary` left out, the source archive's build program ran and wrote its mark; with the client started
 plainly, it outlived its killed builder.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
@@ -17,7 +18,7 @@ import sys
 import tarfile
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,12 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 BUILDER = """
 import sys
 from pathlib import Path
+from ringfence.runtimes.installer import Client
 from ringfence.runtimes.packages import build
 from ringfence.runtimes.python import python_runtime
-made = build([sys.argv[2]], Path(sys.argv[1]), python_runtime().executable, on_progress=lambda t: print(t, flush=True))
+store, requirement, name, *program = sys.argv[1:]
+client = Client(name, tuple(program))
+made = build([requirement], Path(store), python_runtime().executable, client=client, on_progress=print)
 print(made.digest)
 """
 
@@ -64,6 +68,12 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shelf
 
 
+def use_index(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    for name in ("PIP", "UV"):
+        monkeypatch.delenv(f"{name}_NO_INDEX")
+        monkeypatch.setenv(f"{name}_INDEX_URL", address)
+
+
 def put_wheel(shelf: Path, name: str, files: Mapping[str, bytes], version: str = "1.0") -> Path:
     info = f"{name}-{version}.dist-info"
     content = {
@@ -81,10 +91,12 @@ def put_wheel(shelf: Path, name: str, files: Mapping[str, bytes], version: str =
     return wheel
 
 
-def put_source(shelf: Path, name: str, set_up: str) -> None:
+def put_source(shelf: Path, name: str, program: str) -> None:
+    """Put a source archive on the shelf that builds itself, needing nothing else, by running `program`."""
+    build_system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
     with tarfile.open(shelf / f"{name}-1.0.tar.gz", "w:gz") as archive:
-        files = {"setup.py": set_up, "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"}
-        for path, text in files.items():
+        for path, text in {"pyproject.toml": build_system, "backend.py": program, "PKG-INFO": metadata}.items():
             entry = tarfile.TarInfo(f"{name}-1.0/{path}")
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
@@ -97,14 +109,14 @@ def _record_hash(data: bytes) -> str:
 def imported(tree: Path, code: str) -> str:
     """Run `code` in the guest's interpreter with nothing but the standard library and `tree`."""
     program = f"import sys; sys.path.append({str(tree)!r}); {code}"
-    command = [python_runtime().executable, "-I", "-S", "-B", "-c", program]
+    command = [str(python_runtime().executable), "-I", "-S", "-B", "-c", program]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def start_builder(store: Path, requirement: str, **env: str) -> subprocess.Popen[str]:
+def start_builder(store: Path, requirement: str, client: Client) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", BUILDER, store, requirement],
-        env={**os.environ, "PYTHONPATH": SOURCE, **env},
+        [sys.executable, "-c", BUILDER, str(store), requirement, client.name, *client.program],
+        env={**os.environ, "PYTHONPATH": SOURCE},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -142,7 +154,7 @@ def test_a_package_that_does_not_exist_is_the_requests_fault(tmp_path: Path, cli
 
 def test_a_source_archive_is_refused_and_its_program_never_runs(tmp_path: Path, shelf: Path, client: Client) -> None:
     mark = tmp_path / "ran"
-    put_source(shelf, "sourceonly", f"open({str(mark)!r}, 'w').close()\nimport setuptools; setuptools.setup()\n")
+    put_source(shelf, "sourceonly", f"open({str(mark)!r}, 'w').close()\n")
     with pytest.raises(InvalidRequest) as refused:
         build(["sourceonly"], tmp_path / "store", python_runtime().executable, client=client)
     assert refused.value.reason == "no_wheel"
@@ -154,7 +166,7 @@ def test_no_line_of_a_wheel_runs_on_the_host(tmp_path: Path, shelf: Path, client
     mark = tmp_path / "ran"
     strike = f"open({str(mark)!r}, 'w').close()\n".encode()
     names = ("hostile/__init__.py", "sitecustomize.py", "usercustomize.py", "pip/__init__.py", "pip/__main__.py")
-    files = {name: strike for name in (*names, "compileall.py", "setup.py")}
+    files = dict.fromkeys((*names, "compileall.py", "setup.py"), strike)
     put_wheel(shelf, "hostile", {**files, "hostile.pth": b"import hostile\n", "broken.py": b"def (:\n"})
     made = build(["hostile"], tmp_path / "store", python_runtime().executable, client=client)
     assert verify(made)
@@ -209,23 +221,21 @@ def test_a_finished_environment_is_not_built_again(tmp_path: Path, shelf: Path, 
     assert said == [f"installing once with {client.name}", "compiling"]
 
 
-@pytest.mark.parametrize("damage", ["manifest gone", "manifest cut", "another key", "file gone", "file added"])
+DAMAGES: dict[str, Callable[[Path, Path], object]] = {
+    "manifest gone": lambda _tree, manifest: manifest.unlink(),
+    "manifest cut": lambda _tree, manifest: manifest.write_bytes(manifest.read_bytes()[:-40]),
+    "other requirements": lambda _tree, manifest: manifest.write_text(manifest.read_text().replace("whole", "other")),
+    "file gone": lambda tree, _manifest: (tree / "whole.py").unlink(),
+    "file added": lambda tree, _manifest: (tree / "json.py").touch(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_environment_is_not_used_and_is_built_again(tmp_path: Path, shelf: Path, damage: str) -> None:
     put_wheel(shelf, "whole", {"whole.py": b"x = 1\n"})
     store = tmp_path / "store"
     made = build(["whole"], store, python_runtime().executable)
-    manifest = made.path.parent / "manifest.json"
-    match damage:
-        case "manifest gone":
-            manifest.unlink()
-        case "manifest cut":
-            manifest.write_bytes(manifest.read_bytes()[:-40])
-        case "another key":
-            manifest.write_text(manifest.read_text().replace('"whole"', '"other"'))
-        case "file gone":
-            (made.path / "whole.py").unlink()
-        case "file added":
-            (made.path / "json.py").touch()
+    DAMAGES[damage](made.path, made.path.parent / "manifest.json")
     assert find(store, made.key) is None
     assert build(["whole"], store, python_runtime().executable) == made
 
@@ -238,9 +248,9 @@ def test_a_changed_file_is_found_by_the_full_check(tmp_path: Path, shelf: Path) 
     assert not verify(made)
 
 
-def test_four_builders_at_once_make_one_environment(tmp_path: Path, shelf: Path) -> None:
+def test_four_builders_at_once_make_one_environment(tmp_path: Path, shelf: Path, client: Client) -> None:
     put_wheel(shelf, "shared", {f"shared/part{number}.py": b"x = 1\n" for number in range(50)})
-    builders = [start_builder(tmp_path / "store", "shared") for _ in range(4)]
+    builders = [start_builder(tmp_path / "store", "shared", client) for _ in range(4)]
     outputs = [builder.communicate()[0].splitlines() for builder in builders]
     assert [builder.returncode for builder in builders] == [0, 0, 0, 0]
     assert len({lines[-1] for lines in outputs}) == 1
@@ -248,25 +258,14 @@ def test_four_builders_at_once_make_one_environment(tmp_path: Path, shelf: Path)
     assert [path.name.startswith(".") for path in (tmp_path / "store").iterdir()] == [False]
 
 
-@pytest.mark.parametrize("client_name", ["uv", "pip"])
 def test_a_killed_builder_takes_its_client_along_and_leaves_nothing_that_is_used(
-    tmp_path: Path, shelf: Path, client_name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shelf: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if client_name == "pip":
-        builder_path = str(tmp_path / "empty")
-        monkeypatch.setattr(sys.modules[__name__], "BUILDER", BUILDER.replace("on_progress", f"client={PIP}, on_progress"))
-    else:
-        builder_path = os.environ["PATH"]
     store = tmp_path / "store"
-    put_wheel(shelf, "slow", {"slow.py": b"x = 1\n"})
     with socket.create_server(("127.0.0.1", 0)) as index:  # takes the client's call and never answers
-        address = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
-        nowhere = {f"{name}_{key}": "" for name in ("PIP", "UV") for key in ("NO_INDEX", "FIND_LINKS")}
-        where = {"PIP_INDEX_URL": address, "UV_INDEX_URL": address, "PATH": builder_path}
-        env = {name: value for name, value in {**nowhere, **where}.items()}
-        for name, value in env.items():
-            (monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False))
-        with start_builder(store, "slow") as builder:
+        index.settimeout(60)
+        use_index(monkeypatch, f"http://127.0.0.1:{index.getsockname()[1]}/simple")
+        with start_builder(store, "slow", client) as builder:
             connection, _ = index.accept()
             with connection:
                 connection.settimeout(60)
@@ -275,13 +274,11 @@ def test_a_killed_builder_takes_its_client_along_and_leaves_nothing_that_is_used
                 os.kill(builder.pid, signal.SIGKILL)
                 while connection.recv(65536):  # ends when the client is dead
                     pass
-    monkeypatch.undo()
     assert [path.name for path in store.iterdir() if not path.name.startswith(".")] == []
+    with next(store.glob("*.lock")).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the client holds it to its very end, a little after its connections
     sweep(store)
     assert list(store.iterdir()) == []
-
-
-PIP = "__import__('ringfence.runtimes.installer', fromlist=['x']).pip_client()"
 
 
 def test_what_a_killed_builder_left_does_not_hinder_the_next(tmp_path: Path, shelf: Path) -> None:
@@ -302,9 +299,7 @@ def test_an_index_out_of_reach_is_unavailable_and_may_be_tried_again(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    for name in ("PIP", "UV"):
-        monkeypatch.delenv(f"{name}_NO_INDEX")
-        monkeypatch.setenv(f"{name}_INDEX_URL", f"http://owner:hunter2@127.0.0.1:{port}/simple")
+    use_index(monkeypatch, f"http://owner:hunter2@127.0.0.1:{port}/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(Unavailable) as unavailable:

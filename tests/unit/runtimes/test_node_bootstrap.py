@@ -47,7 +47,12 @@ class Parked:
         assert self.channel.recv(1) == b"R"
 
     def run(self, code: str, *, typescript: bool = False, args: tuple[str, ...] = (), stdin: bytes = b"") -> Done:
-        job = {"code": code, "typescript": typescript, "args": args, "env": {"GREETING": "hello", "PATH": "/usr/bin:/bin"}}
+        job = {
+            "code": code,
+            "typescript": typescript,
+            "args": args,
+            "env": {"GREETING": "hello", "PATH": "/usr/bin:/bin"},
+        }
         self.send(json.dumps(job).encode())
         return self.finish(stdin)
 
@@ -82,7 +87,10 @@ def work(tmp_path: Path) -> Path:
         ("console.log(process.env.GREETING, process.env.LAUNCHER)", "hello undefined\n"),
         ("console.log(require.main, process.execArgv.length)", "undefined 0\n"),
         ("process.stdin.on('data', (d) => process.stdout.write(d))", "said\n"),
-        ("process.nextTick(() => console.log(1)); Promise.resolve().then(() => console.log(2)); console.log(0)", "0\n1\n2\n"),
+        (
+            "process.nextTick(() => console.log(1)); Promise.resolve().then(() => console.log(2)); console.log(0)",
+            "0\n1\n2\n",
+        ),
         ("process.on('exit', (c) => console.log('bye', c)); setTimeout(() => console.log('late'), 1)", "late\nbye 0\n"),
         ("process.on('beforeExit', () => process.on('exit', () => console.log('last')))", "last\n"),
     ],
@@ -114,7 +122,9 @@ def test_an_ending_is_the_guests_own(work: Path, code: str, status: int, said: s
 
 
 def test_output_before_an_exit_is_not_lost_in_the_pipe(work: Path) -> None:
-    done = Parked(work).run("process.stdout.write('x'.repeat(1e6)); process.stderr.write('y'.repeat(1e6)); process.exit(3)")
+    done = Parked(work).run(
+        "process.stdout.write('x'.repeat(1e6)); process.stderr.write('y'.repeat(1e6)); process.exit(3)"
+    )
     assert (done.code, len(done.stdout), len(done.stderr)) == (3, 1_000_000, 1_000_000)
 
 
@@ -170,7 +180,9 @@ def test_a_host_that_dies_or_speaks_nonsense_ends_the_worker_quietly(work: Path,
 
 def test_parking_touches_no_stream_of_the_guest(work: Path) -> None:
     parked = Parked(work)
-    flags = [Path(f"/proc/{parked.process.pid}/fdinfo/{fd}").read_text().split("flags:")[1].split()[0] for fd in (0, 1, 2)]
+    flags = [
+        Path(f"/proc/{parked.process.pid}/fdinfo/{fd}").read_text().split("flags:")[1].split()[0] for fd in (0, 1, 2)
+    ]
     assert [int(flag, 8) & os.O_NONBLOCK for flag in flags] == [0, 0, 0]
     parked.channel.close()
     assert parked.finish() == Done(0, "", "")

@@ -30,10 +30,16 @@ def make(*directories: Path) -> None:
 
 def test_the_interpreter_below_a_virtual_environment_is_the_guests(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    show = "from ringfence.runtimes.python import python_runtime as p; r = p(); print(r.executable, *r.trees, sep='\\n')"
+    show = (
+        "from ringfence.runtimes.python import python_runtime as p; r = p(); print(r.executable, *r.trees, sep='\\n')"
+    )
     source = str(Path(__file__).parents[3] / "src")
     done = subprocess.run(
-        [tmp_path / "venv/bin/python", "-c", show], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
+        [tmp_path / "venv/bin/python", "-c", show],
+        env={"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert str(tmp_path) not in done.stdout
     assert done.stdout.splitlines()[0] == str(python_runtime().executable)
