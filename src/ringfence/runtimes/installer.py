@@ -28,6 +28,7 @@ _NO_NETWORK = re.compile(
     r"|connection to .* timed out|request failed after|max retries exceeded|connection broken|network connectivity is",
     re.IGNORECASE,
 )
+_NO_ANSWER = re.compile(r"Could not fetch URL .*: connection error")  # pip goes on as if the index were empty
 _NO_WHEEL = re.compile(
     r"no usable wheels|has no wheels|have no wheels|no wheels with a matching|no sources permitted"
     r"|building from source is disabled|wheels are required for",
@@ -123,7 +124,7 @@ def explain(requirements: Sequence[str], output: str, log: str) -> RingfenceErro
     """Return the error that a failed client's words amount to."""
     wanted = ", ".join(requirements)
     last = last_line(output)
-    if _NO_NETWORK.search(output):
+    if _NO_NETWORK.search(output) or _NO_ANSWER.search(log):
         return Unavailable(
             f"the package index cannot be reached: {last}",
             reason="package_index_unreachable",

@@ -36,8 +36,9 @@ function main() {
 
 function warm(typescript) {
   // Done here and not in the run: what the first console.log of a guest has to load and compile.
-  const sink = new Writable({ write: (_chunk, _encoding, done) => done() });
-  new Console(sink).log('warm %s', 1, { a: [1, 'b', new Map([[1, 2]])], e: new Error('warm') });
+  const stdout = new Writable({ write: (_chunk, _encoding, done) => done() });
+  // No colour mode 'auto': to find out about colours it would open process.stderr.
+  new Console({ stdout, colorMode: false }).log('warm %s', 1, { a: [1, 'b', new Map([[1, 2]])], e: new Error('warm') });
   new net.Socket();
   compile('const warm = () => typeof require; warm();').runInThisContext();
   if (typescript && typeof Module.stripTypeScriptTypes === 'function') withoutTypes('const warm: number = 1;');

@@ -30,10 +30,16 @@ def make(*directories: Path) -> None:
 
 def test_the_interpreter_below_a_virtual_environment_is_the_guests(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    show = "from ringfence.runtimes.python import python_runtime as p; r = p(); print(r.executable, *r.trees, sep='\\n')"
+    show = (
+        "from ringfence.runtimes.python import python_runtime as p; r = p(); print(r.executable, *r.trees, sep='\\n')"
+    )
     source = str(Path(__file__).parents[3] / "src")
     done = subprocess.run(
-        [tmp_path / "venv/bin/python", "-c", show], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
+        [tmp_path / "venv/bin/python", "-c", show],
+        env={"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert str(tmp_path) not in done.stdout
     assert done.stdout.splitlines()[0] == str(python_runtime().executable)
@@ -111,7 +117,7 @@ def test_a_merged_usr_is_made_again_with_its_links(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("target", ["/home/somebody", "home", "usr/../home", "/usr/../etc", "usr"])
+@pytest.mark.parametrize("target", ["/home/somebody", "home", "usr/../home", "/usr/../etc", "home/usr/lib", "usr"])
 def test_a_system_directory_that_links_elsewhere_is_not_shown(tmp_path: Path, target: str) -> None:
     make(tmp_path / "usr", tmp_path / "home")
     (tmp_path / "lib32").symlink_to(target)
