@@ -229,8 +229,8 @@ class Flood:
                 options["on_output"]("stdout", b"x" * 4096)
 
         thread = threading.Thread(target=pump, daemon=True)
-        thread.start()
         try:
+            thread.start()
             thread.join()
         finally:
             done.set()
