@@ -8,7 +8,7 @@ from ringfence.doctor.finding import Finding, Health
 
 _MIB = 1024 * 1024
 _NEEDED_CONTROLLERS = frozenset({"memory", "pids"})
-_NODE_STRIPS_TYPES = (22, 6)
+_NODE_STRIPS_TYPES = (22, 13)
 _NODE_FLOOR = (18, 0)
 
 
@@ -133,7 +133,7 @@ def _node(facts: Facts) -> Finding:
             "node",
             Health.WARN,
             f"{node.path} {node.version}",
-            "javascript runs; typescript needs node 22.6 or newer, which strips types",
+            "javascript runs; typescript needs node 22.13 or newer, which strips types",
             newest,
         )
     return Finding("runtime.node", "node", Health.OK, f"{node.path} {node.version}: javascript and typescript")

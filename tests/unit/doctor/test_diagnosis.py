@@ -39,7 +39,7 @@ GOOD = Facts(
     overlay_in_userns=True,
     tmpfs_user_xattr=True,
     bwrap=Tool("/usr/bin/bwrap", "0.11.0", usable=True),
-    node=Tool("/usr/bin/node", "v22.6.0", usable=True),
+    node=Tool("/usr/bin/node", "v22.13.0", usable=True),
     bash=Tool("/bin/bash", "5.2", usable=True),
     interpreter="/usr/bin/python3.12",
     home=Home("/home/u/.ringfence", exists=True),
@@ -186,7 +186,7 @@ def test_a_container_in_which_a_box_fits_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "status"), [("v16.20.0", Health.WARN), ("v20.20.2", Health.WARN), ("v22.6.0", Health.OK)]
+    ("version", "status"), [("v16.20.0", Health.WARN), ("v20.20.2", Health.WARN), ("v22.13.0", Health.OK)]
 )
 def test_an_old_node_is_told_from_one_that_strips_types(version: str, status: Health) -> None:
     assert finding(replace(GOOD, node=Tool("/usr/bin/node", version, usable=True)), "runtime.node").status is status

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ringfence.interfaces.cli.interrupt import Interrupts
 from ringfence.interfaces.cli.options import RunOptions, parse_run
 from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
 from ringfence.outcome import ExecutionResult
 
-
-class RunOnce(Protocol):
-    """The shape of `ringfence.run`."""
-
-    def __call__(self, code: str, **options: Any) -> ExecutionResult:
-        """Run `code` once and return its result."""
+RunOnce = Callable[..., ExecutionResult]
+"""The shape of `ringfence.run`."""
 
 
 def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = None) -> int:
