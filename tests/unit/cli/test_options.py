@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.interfaces.cli.options import RunOptions, UsageError, parse_run
+from ringfence.interfaces.cli.options import RunOptions, parse_run
+from ringfence.interfaces.cli.usage import UsageError
 
 
 def test_every_option_lands_in_its_field() -> None:

@@ -181,13 +181,15 @@ def test_help_is_on_stdout_and_exits_with_0(words: list[str], capsys: pytest.Cap
     assert "ringfence" in capsys.readouterr().out
 
 
-def test_help_and_parsing_import_neither_asyncio_nor_the_facade() -> None:
+def test_help_and_a_refused_command_line_import_only_what_they_need() -> None:
     program = (
-        "import sys; from ringfence.interfaces.cli.main import main; main(['run', '--help']); main(['run', '--nope']);"
-        "print(sorted({'asyncio', 'ringfence.facade', 'subprocess'} & set(sys.modules)))"
+        "import sys; from ringfence.interfaces.cli.main import main; main(['run', '--help']);"
+        "print(sorted({'argparse', 'dataclasses'} & set(sys.modules)));"
+        "main(['run', '-c', '1', '--nope']);"
+        "print(sorted({'asyncio', 'ringfence.facade', 'subprocess', 'json', 'pathlib'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("[]\n")
+    assert done.stdout.endswith("[]\n[]\n")
 
 
 def _in_child(run: str, **options: Any) -> subprocess.CompletedProcess[bytes]:

@@ -15,7 +15,8 @@ from ringfence.bench.bare import WrongOutput, interpreter
 from ringfence.bench.measure import CASES, measure
 from ringfence.bench.subject import QUICK, Bench, OpenManager, Settings
 from ringfence.errors import InternalError
-from ringfence.interfaces.cli.options import StrictParser, UsageError
+from ringfence.interfaces.cli.options import StrictParser
+from ringfence.interfaces.cli.usage import UsageError
 
 
 def bench_command(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ringfence.errors import InternalError, RingfenceError
 from ringfence.interfaces.cli.interrupt import Interrupted
-from ringfence.interfaces.cli.options import UsageError
+from ringfence.interfaces.cli.usage import UsageError
 
 Handler = Callable[[Sequence[str]], int]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from ringfence.errors import InvalidRequest
+from ringfence.interfaces.cli.usage import UsageError
 
 _SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".sh": "bash"}
 _PENDING_OPTIONS = {
@@ -26,12 +26,6 @@ _PENDING_ISOLATION = {
     "aio": "the AIO client",
     "process": "the process backend",
 }
-
-
-class UsageError(InvalidRequest):
-    """The command line itself is wrong; nothing ran."""
-
-    default_reason = "usage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -64,7 +63,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
 
 def result_json(result: ExecutionResult) -> str:
     """Return the result as one line; non-ASCII is escaped, so nothing in it can drive a terminal."""
-    return json.dumps(result_fields(result)) + "\n"
+    return _line_of_json(result_fields(result))
 
 
 def result_exit_code(result: ExecutionResult, *, passthrough: bool) -> int:
@@ -101,7 +100,7 @@ def truncation_line(result: ExecutionResult) -> str | None:
 
 def error_json(error: RingfenceError) -> str:
     """Return an error as one line of JSON, with the fields a result would have said it in."""
-    fields = {
+    fields: dict[str, Any] = {
         "success": False,
         "status": "denied" if error_exit_code(error) == 3 else "error",
         "exit_code": None,
@@ -112,7 +111,7 @@ def error_json(error: RingfenceError) -> str:
         "fix": error.fix,
         "details": error.details,
     }
-    return json.dumps(fields) + "\n"
+    return _line_of_json(fields)
 
 
 def error_line(error: RingfenceError) -> str:
@@ -129,6 +128,13 @@ def error_exit_code(error: RingfenceError) -> int:
     if error.code.startswith(("POLICY.", "SANDBOX.")):
         return 3
     return _EXIT_BY_CODE.get(error.code, 8)
+
+
+def _line_of_json(fields: dict[str, Any]) -> str:
+    # Imported here: a run without --json does not pay for it.
+    import json
+
+    return json.dumps(fields) + "\n"
 
 
 def _one_line(text: str) -> str:
