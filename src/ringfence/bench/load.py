@@ -1,0 +1,160 @@
+"""Cases about many calls at once: sixteen callers, the burst after idling, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.bench import bare, promise
+from ringfence.bench.promise import Line, judged
+from ringfence.bench.series import Series, quantile
+from ringfence.bench.subject import AsyncTimed, Bench, Measured, ours
+
+_CODE, _EXPECTED = "print(1)", "1\n"
+_MEMORY_SLACK_BYTES = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What this process and its host hold at one moment."""
+
+    memory_bytes: int
+    fds: int
+    cgroups: int
+    mounts: int
+
+    def __str__(self) -> str:
+        return f"{self.memory_bytes / 1e6:.1f} MB, {self.fds} fds, {self.cgroups} cgroups, {self.mounts} mounts"
+
+
+async def crowd(bench: Bench) -> Measured:
+    """Sixteen callers, 2,000 runs in one go, with half of bare's before and half after."""
+    settings = bench.settings
+    call = bare.timed(bare.python(_CODE), _EXPECTED.encode())
+    half = max(settings.crowd_runs // 2, 1)
+    before = holdings()
+    async with bench.open_manager() as manager:
+        run = ours(manager, _CODE, _EXPECTED)
+        await _callers(run, settings.crowd_callers * 4, settings.crowd_callers)
+        await asyncio.sleep(settings.settle_seconds)
+        warm = holdings()
+        theirs = bare.crowd(call, half, settings.crowd_callers)
+        taken, each = await _callers(run, settings.crowd_runs, settings.crowd_callers)
+        # The pool refills now; its work is not bare's to pay for.
+        await asyncio.sleep(settings.settle_seconds)
+        after = holdings()
+        theirs += bare.crowd(call, half, settings.crowd_callers)
+    closed = holdings()
+    our_rate, their_rate = settings.crowd_runs / taken, 2 * half / theirs
+    return Measured(
+        (
+            judged(promise.CROWD, our_rate / their_rate, f"{our_rate:.0f} to {their_rate:.0f} runs per second"),
+            judged(promise.CROWD_GROWTH, len(growth(before, warm, after, closed)), _story(before, warm, after, closed)),
+            Line("latency under 16 callers, p50", quantile(each, 0.5) * 1000, "a caller's view", unit="ms"),
+        ),
+        (Series("16 callers: ringfence", tuple(each)),),
+    )
+
+
+async def burst(bench: Bench) -> Measured:
+    """A hundred calls at once on a default pool that has idled; bare starts its hundred at once too."""
+    settings = bench.settings
+    call = bare.timed(bare.python(_CODE), _EXPECTED.encode())
+    ratios, details = [], []
+    async with bench.open_manager() as manager:
+        run = ours(manager, _CODE, _EXPECTED)
+        await run()
+        for _ in range(settings.bursts):
+            theirs = bare.crowd(call, settings.burst, settings.burst)
+            await asyncio.sleep(settings.idle_seconds)
+            start = time.perf_counter()
+            await asyncio.gather(*(run() for _ in range(settings.burst)))
+            taken = time.perf_counter() - start
+            ratios.append(taken / theirs)
+            details.append(f"{taken * 1000:.0f} to {theirs * 1000:.0f} ms")
+    idle = f"after {settings.idle_seconds:g} s"
+    return Measured((judged(promise.BURST, quantile(ratios, 0.5), f"{idle}: {'; '.join(details)}"),))
+
+
+async def footprint(bench: Bench) -> Measured:
+    """The memory that one more parked worker costs this machine."""
+    settings = bench.settings
+    async with bench.open_manager(pool_size=settings.parked) as manager:
+        run = ours(manager, _CODE, _EXPECTED)
+        await run()
+        pairs: list[tuple[int, int]] = []
+        deadline = time.monotonic() + 30
+        while len(pairs) < settings.parked and time.monotonic() < deadline:
+            await asyncio.sleep(0.2)
+            pairs = list(manager.pool_pids())
+        if len(pairs) < settings.parked:
+            return Measured((judged(promise.FOOTPRINT, None, f"only {len(pairs)} workers were parked in 30 s"),))
+        await asyncio.sleep(settings.settle_seconds)
+        try:
+            sizes = [pss_bytes(init) + pss_bytes(worker) for init, worker in pairs]
+        except PermissionError:
+            return Measured((judged(promise.FOOTPRINT, None, "the kernel shows PSS of a sealed worker to root only"),))
+    mean = sum(sizes) / len(sizes) / 1e6
+    return Measured((judged(promise.FOOTPRINT, mean, f"{len(sizes)} parked, largest {max(sizes) / 1e6:.2f} MB"),))
+
+
+async def _callers(run: AsyncTimed, runs: int, callers: int) -> tuple[float, list[float]]:
+    """Make `runs` calls from `callers` tasks; return the time of all, and of each."""
+    left = itertools.count()
+    each: list[float] = []
+
+    async def caller() -> None:
+        while next(left) < runs:
+            each.append(await run())
+
+    start = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    return time.perf_counter() - start, each
+
+
+def growth(before: Holdings, warm: Holdings, after: Holdings, closed: Holdings) -> tuple[str, ...]:
+    """Name what grew: memory while running, everything else once the manager is closed.
+
+    The pool may well park more workers under load, so its descriptors and cgroups are judged when it is gone.
+    """
+    found = [name for name in ("fds", "cgroups", "mounts") if getattr(closed, name) > getattr(before, name)]
+    if after.memory_bytes - warm.memory_bytes > _MEMORY_SLACK_BYTES:
+        found.insert(0, "memory")
+    return tuple(found)
+
+
+def _story(before: Holdings, warm: Holdings, after: Holdings, closed: Holdings) -> str:
+    grown = growth(before, warm, after, closed)
+    stages = f"before: {before}; warm: {warm}; after: {after}; closed: {closed}"
+    return f"{', '.join(grown)} grew; {stages}" if grown else stages
+
+
+def holdings() -> Holdings:
+    """Count what is held now, after a garbage collection."""
+    gc.collect()
+    return Holdings(
+        memory_bytes=_status_bytes("VmRSS"),
+        fds=sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        cgroups=sum(len(directories) for _, directories, _ in os.walk("/sys/fs/cgroup")),
+        mounts=len(Path("/proc/self/mountinfo").read_bytes().splitlines()),
+    )
+
+
+def pss_bytes(pid: int) -> int:
+    """Return the proportional set size of a process."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,42 @@
+"""All cases in their order: run the ones asked for and gather one report."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+
+from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
+from ringfence.bench.load import burst, crowd, footprint
+from ringfence.bench.machine import machine
+from ringfence.bench.report import Report
+from ringfence.bench.subject import QUICK, Bench, Measured
+
+Case = Callable[[Bench], Awaitable[Measured]]
+
+CASES: dict[str, Case] = {
+    "warm": warm,
+    "unparked": unparked,
+    "crowd": crowd,
+    "burst": burst,
+    "preload": preload,
+    "javascript": javascript,
+    "footprint": footprint,
+    "cold": cold,
+    "neighbours": neighbours,
+}
+
+
+async def measure(bench: Bench, only: Collection[str] = ()) -> Report:
+    """Run the cases named in `only`, or all of them."""
+    facts = machine()
+    results = []
+    for name, case in CASES.items():
+        if only and name not in only:
+            continue
+        bench.say(f"measuring {name}: {(case.__doc__ or '').partition(chr(10))[0]}")
+        results.append(await case(bench))
+    return Report(
+        machine=facts,
+        quick=bench.settings == QUICK,
+        lines=tuple(line for result in results for line in result.lines),
+        series=tuple(series for result in results for series in result.series),
+    )

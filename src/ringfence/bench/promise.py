@@ -1,0 +1,93 @@
+"""What is promised, as data: each line of SPEC.md's speed section with its bound, and the verdict on a measurement."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Sense(StrEnum):
+    """Which side of the bound is good."""
+
+    AT_MOST = "<="
+    AT_LEAST = ">="
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One promised number; `unit` is `x bare` for a ratio."""
+
+    id: str
+    title: str
+    bound: float
+    sense: Sense = Sense.AT_MOST
+    unit: str = "x bare"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the result: a promise or a comparison, what was measured, and what it was made of."""
+
+    title: str
+    measured: float | None
+    detail: str = ""
+    promise: Promise | None = None
+    unit: str = "x bare"
+
+    @property
+    def verdict(self) -> str:
+        """`PASS` or `miss` for a promise that was measured; otherwise why there is none."""
+        if self.promise is None:
+            return ""
+        if self.measured is None:
+            return "not measured"
+        kept = (
+            self.measured <= self.promise.bound
+            if self.promise.sense is Sense.AT_MOST
+            else self.measured >= self.promise.bound
+        )
+        return "PASS" if kept else "miss"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line as plain JSON values."""
+        return {
+            "title": self.title,
+            "promise": None if self.promise is None else asdict(self.promise) | {"sense": str(self.promise.sense)},
+            "measured": self.measured,
+            "unit": self.unit,
+            "verdict": self.verdict,
+            "detail": self.detail,
+        }
+
+
+def judged(promise: Promise, measured: float | None, detail: str = "") -> Line:
+    """Hold a measurement against its promise."""
+    return Line(promise.title, measured, detail, promise, promise.unit)
+
+
+WARM_P50 = Promise("warm_p50", "warm print(1), p50", 0.10)
+WARM_P99 = Promise("warm_p99", "warm print(1), p99 to bare's p50", 1.0)
+GOVERNED_P50 = Promise("governed_p50", "warm print(1), p50, with law and proof on", 0.15)
+UNPARKED_P50 = Promise("unparked_p50", "un-parked print(1), p50", 0.6)
+CROWD = Promise("crowd", "runs per second, 16 callers", 2.5, Sense.AT_LEAST)
+CROWD_GROWTH = Promise("crowd_growth", "left behind after it: memory over 8 MB, fds, cgroups, mounts", 0, unit="things")
+BURST = Promise("burst", "burst of 100 after idling, time to the last", 0.6)
+PRELOAD = Promise("preload_p50", "import numpy, pandas preloaded, p50", 0.05)
+JAVASCRIPT = Promise("javascript_p50", "parked javascript, p50, to node -e", 0.2)
+FOOTPRINT = Promise("footprint", "mean PSS of worker plus init, parked", 3.0, unit="MB")
+COLD = Promise("cold_p50", "ringfence run -c 'print(1)' from a cold shell, p50", 10.0)
+
+PROMISES = (
+    WARM_P50,
+    WARM_P99,
+    GOVERNED_P50,
+    UNPARKED_P50,
+    CROWD,
+    CROWD_GROWTH,
+    BURST,
+    PRELOAD,
+    JAVASCRIPT,
+    FOOTPRINT,
+    COLD,
+)

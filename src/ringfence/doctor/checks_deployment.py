@@ -1,0 +1,69 @@
+"""The deployment check-list, item by item: judged from what was observed, or said to arrive with its part."""
+
+from __future__ import annotations
+
+from ringfence.doctor.facts import Facts
+from ringfence.doctor.finding import Finding, Health
+
+_ARRIVES = (
+    ("S1-139", "image scanned", "the docker backend"),
+    ("S1-144", "audit log", "the evidence journal"),
+    ("S1-145", "policy file", "the policy guard"),
+    ("S1-146", "pool health", "the HTTP service"),
+    ("S1-147", "resource use", "the HTTP service"),
+    ("S1-148", "network connections", "the egress proxy"),
+    ("S1-149", "audit log writing", "the evidence journal"),
+    ("S1-150", "violation alert", "the evidence journal"),
+)
+
+
+def deployment(facts: Facts) -> tuple[Finding, ...]:
+    """Return one finding for every item of the list."""
+    here = (_seccomp_applied(facts), _non_root(facts), _network_isolated(facts), _limits_set(facts))
+    later = (Finding(check, title, Health.UNKNOWN, f"arrives with {part}") for check, title, part in _ARRIVES)
+    return tuple(sorted((*here, *later), key=lambda finding: finding.id))
+
+
+def _seccomp_applied(facts: Facts) -> Finding:
+    count = facts.box.layers.seccomp_filters
+    return _observed(facts, "S1-140", "seccomp applied", count > 0, f"{count} filter(s) on the sealed worker")
+
+
+def _non_root(facts: Facts) -> Finding:
+    uid = facts.box.layers.host_uid
+    return _observed(facts, "S1-141", "non-root user", uid > 0, f"the worker is host uid {uid}")
+
+
+def _network_isolated(facts: Facts) -> Finding:
+    isolated = "net" in facts.box.layers.namespaces
+    return _observed(
+        facts,
+        "S1-142",
+        "network isolation",
+        isolated,
+        "a network namespace with nothing in it" if isolated else "the worker shares the host's network",
+    )
+
+
+def _limits_set(facts: Facts) -> Finding:
+    layers = facts.box.layers
+    if facts.box.available and layers.cgroup == "none":
+        return Finding(
+            "S1-143",
+            "resource limits",
+            Health.WARN,
+            f"per process and by a sampler (memory: {layers.memory_limit})",
+            "a group of processes can briefly exceed the memory limit",
+            "see the check 'cgroups'",
+        )
+    return _observed(facts, "S1-143", "resource limits", layers.cgroup != "none", f"cgroup {layers.cgroup}")
+
+
+def _observed(facts: Facts, check: str, title: str, good: bool, found: str) -> Finding:
+    if not facts.box.available:
+        return Finding(check, title, Health.UNKNOWN, "no box could be built to observe it on")
+    if good:
+        return Finding(check, title, Health.OK, f"observed: {found}")
+    return Finding(
+        check, title, Health.FAIL, f"observed: {found}", "the box lacks a layer it must have", "report this as a bug"
+    )

@@ -1,0 +1,90 @@
+"""Everything the doctor knows about a machine, as plain values that a judgement can be tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ringfence.outcome import Layers
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What came of really building the native box in a throwaway child."""
+
+    available: bool
+    reason: str = ""
+    fix: str | None = None
+    layers: Layers = field(default_factory=Layers)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program on the host: where it is, its version, and whether it did what we need when tried."""
+
+    path: str | None = None
+    version: str = ""
+    usable: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """How this process could limit a group of processes."""
+
+    kind: str = "none"
+    path: str = ""
+    controllers: frozenset[str] = frozenset()
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory, `$RINGFENCE_HOME`."""
+
+    path: str
+    exists: bool = False
+    writable: bool = True
+    mode: int = 0o700
+    owned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One machine, seen from one process; `None` and a missing key mean: could not be told."""
+
+    box: Box
+    kernel: str = ""
+    arch: str = ""
+    os_id: str = ""
+    os_version: str = ""
+    uid: int = 0
+    sysctl: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    landlock_abi: int = 0
+    landlock_errata: int = 0
+    seccomp_actions: frozenset[str] | None = None
+    cgroups: Cgroups = Cgroups()
+    systemd: bool = False
+    inside: str | None = None
+    overlay_in_userns: bool | None = None
+    tmpfs_user_xattr: bool | None = None
+    vsock: bool = False
+    bwrap: Tool = Tool()
+    node: Tool = Tool()
+    bash: Tool = Tool()
+    interpreter: str = ""
+    interpreter_unreadable: tuple[str, ...] = ()
+    home: Home = Home(path="")
+    memory_available_bytes: int | None = None
+    open_files_limit: int | None = None
+    processes_limit: int | None = None
+
+    @property
+    def kernel_version(self) -> tuple[int, int] | None:
+        """The kernel as (major, minor)."""
+        numbers = self.kernel.split("-")[0].split(".")
+        try:
+            return int(numbers[0]), int(numbers[1])
+        except (IndexError, ValueError):
+            return None

@@ -1,0 +1,42 @@
+"""`ringfence doctor`: gather, judge, show; exit code 0 when code can run isolated here, 7 when not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from ringfence.doctor.diagnosis import diagnose
+from ringfence.doctor.facts import Box, Facts
+from ringfence.interfaces.cli.options import StrictParser
+
+
+def doctor_command(words: Sequence[str], *, look: Callable[[], Facts] | None = None) -> int:
+    """Carry out `ringfence doctor` and return the exit code; `look` gives the machine's facts."""
+    parser = StrictParser(prog="ringfence doctor")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(list(words))
+    diagnosis = diagnose((look or _look_at_this_machine)())
+    if options.json:
+        import json
+
+        sys.stdout.write(json.dumps(diagnosis.to_dict()) + "\n")
+    else:
+        from ringfence.doctor.report import report
+
+        sys.stdout.write(report(diagnosis, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    sys.stdout.flush()
+    return 0 if diagnosis.tier else 7
+
+
+def _look_at_this_machine() -> Facts:
+    from ringfence.doctor.gather import gather
+
+    return gather(_build_a_box, os.environ)
+
+
+def _build_a_box() -> Box:
+    from ringfence.isolation.native.probe import probe
+
+    found = probe()
+    return Box(available=found.available, reason=found.reason, fix=found.fix, layers=found.layers)

@@ -1,0 +1,99 @@
+"""The manual of the command, as a person reads it in a terminal."""
+
+from __future__ import annotations
+
+OVERVIEW = """\
+ringfence: run what a model wrote, in real isolation.
+
+  ringfence run [FILE|-] [-c CODE]     run a program in a box of its own
+  ringfence shell -- COMMAND...        run a shell command in a box of its own
+  ringfence doctor                     say whether this machine can isolate, and how to fix it
+  ringfence bench                      measure the promised speed on this machine
+  ringfence COMMAND --help             the options of one command
+  ringfence --version
+
+State lives in $RINGFENCE_HOME (default ~/.ringfence).
+"""
+
+_RUN_OPTIONS = """\
+  --language L          python, javascript, typescript or bash; FILE's suffix tells: .py .js .mjs .ts .sh
+  --isolation I         auto (default), native or bwrap
+  --security M          strict (default) or permissive
+  --with PKG            a package the program may import, such as pandas or pandas==2.2.3; repeatable
+  --preload MODULE      a module imported before the program starts; repeatable
+  --timeout S           wall-clock seconds
+  --memory MB           memory limit in MiB
+  --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
+  --env K=V             a variable for the program, which sees none of yours; repeatable
+  --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
+  --project ID          keep /workspace/work between the runs of one project
+  --stdin, --no-stdin   read standard input for the program, or do not; by default a pipe or file is read
+  --passthrough         exit with the program's own exit code
+  --json                print the result as one JSON object, and nothing else
+"""
+
+_EXIT_CODES = """\
+Output comes as the program writes it. On a terminal, control characters in it are shown as \\x1b and not obeyed.
+
+Exit codes: 0 ok, 1 program failed, 2 usage, 3 denied, 4 consent needed, 5 quota, 6 timeout, 7 unavailable,
+8 internal; 128+N when signal N ended ringfence itself (130 Ctrl-C, 141 the reader of a pipe went away): the
+program is then killed and nothing of it is left.
+"""
+
+COMMANDS = {
+    "run": f"""\
+ringfence run [FILE|-] [-c CODE] [OPTIONS] [-- ARGS...]
+
+Run a program in a box of its own: no network, no host files, limits on everything. FILE is read on the host;
+- reads the program from standard input. ARGS are the program's arguments.
+
+{_RUN_OPTIONS}
+{_EXIT_CODES}
+  ringfence run -c 'print(1)'
+  ringfence run analyse.py --input data.csv --with pandas --artifacts out -- --fast
+  cat data.csv | ringfence run -c 'import sys; print(len(sys.stdin.read()))'
+""",
+    "shell": f"""\
+ringfence shell [OPTIONS] -- COMMAND...
+
+Run COMMAND with bash in a box of its own. One word is a script ('a | b'); several are a program and its arguments,
+passed on exactly as they are.
+
+{_RUN_OPTIONS}
+{_EXIT_CODES}
+  ringfence shell -- 'echo hi | wc -c'
+  ringfence shell --input data.csv -- head -n 3 /workspace/inputs/data.csv
+""",
+    "doctor": """\
+ringfence doctor [--json]
+
+Check this machine: really build a box in a throwaway child, then say for everything that is missing what it means
+and the command that fixes it. Exit code 0 when code can run isolated here, 7 when not.
+""",
+    "bench": """\
+ringfence bench [--quick] [--only NAME]... [--json] [--plot FILE]
+
+Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleaved on this machine.
+
+  --quick        a tenth of the counts and 3 s instead of 60 s of idling; for a first look, not for quoting
+  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold or neighbours; repeatable
+  --json         one JSON object with the quantiles of every series, and nothing else
+  --plot FILE    save the latency distributions as an SVG picture
+""",
+}
+
+PENDING_COMMANDS = {
+    "serve": "the HTTP service",
+    "mcp": "the MCP server",
+    "policy": "the policy guard",
+    "grant": "grants",
+    "evidence": "the evidence journal",
+    "skill": "skills",
+    "approvals": "approvals",
+    "ps": "long-running processes",
+    "logs": "long-running processes",
+    "send": "long-running processes",
+    "kill": "long-running processes",
+    "workspace": "workspaces",
+    "key": "the HTTP service",
+}

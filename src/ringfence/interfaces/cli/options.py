@@ -1,0 +1,195 @@
+"""The words after `ringfence run` and `ringfence shell`, parsed into one checked value.
+
+An option whose part has not landed is refused by name: accepted and ignored, it would promise protection or a
+permission that the run does not have.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ringfence.interfaces.cli.usage import UsageError
+
+_SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".sh": "bash"}
+_PENDING_OPTIONS = {
+    "--secret": "secret leases",
+    "--allow-domain": "the egress proxy",
+    "--policy": "the policy guard",
+    "--role": "the policy guard",
+}
+_PENDING_ISOLATION = {
+    "docker": "the docker backend",
+    "gvisor": "the docker backend",
+    "aio": "the AIO client",
+    "process": "the process backend",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """One `run` or `shell` as the person typed it; nothing has been read from the host yet."""
+
+    language: str
+    code: str | None = None
+    file: str | None = None
+    args: tuple[str, ...] = ()
+    isolation: str = "auto"
+    security: str = "strict"
+    packages: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    timeout: float | None = None
+    memory_mb: int | None = None
+    inputs: tuple[str, ...] = ()
+    env: Mapping[str, str] | None = None
+    artifacts: str | None = None
+    project: str | None = None
+    stdin: bool | None = None
+    passthrough: bool = False
+    json: bool = False
+
+
+def parse_run(command: str, words: Sequence[str]) -> RunOptions:
+    """Parse the words after `ringfence run` or `ringfence shell`.
+
+    Raises:
+        UsageError: Naming the word that is wrong, or the part that is not in this version.
+    """
+    mine, guests = _split_at_dashes(words)
+    _refuse_pending(mine)
+    parsed = _parser(command).parse_args(mine)
+    if parsed.isolation in _PENDING_ISOLATION:
+        raise _pending(f"--isolation {parsed.isolation}", _PENDING_ISOLATION[parsed.isolation])
+    code, file, args = _shell_source(parsed, guests) if command == "shell" else _run_source(parsed, guests)
+    return RunOptions(
+        language="bash" if command == "shell" else _language(parsed.language, file),
+        code=code,
+        file=file,
+        args=args,
+        isolation=parsed.isolation,
+        security=parsed.security,
+        packages=tuple(parsed.packages),
+        preload=tuple(parsed.preload),
+        timeout=parsed.timeout,
+        memory_mb=parsed.memory,
+        inputs=tuple(parsed.inputs),
+        env=_environment(parsed.env),
+        artifacts=parsed.artifacts,
+        project=parsed.project,
+        stdin=parsed.stdin,
+        passthrough=parsed.passthrough,
+        json=parsed.json,
+    )
+
+
+class StrictParser(argparse.ArgumentParser):
+    """A parser that neither guesses abbreviations nor ends the process."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse found wrong."""
+        raise UsageError(message, fix=f"see '{self.prog} --help'")
+
+
+def _parser(command: str) -> StrictParser:
+    parser = StrictParser(prog=f"ringfence {command}")
+    if command == "run":
+        parser.add_argument("file", nargs="?")
+        parser.add_argument("-c", dest="code")
+        parser.add_argument("--language", choices=("python", "javascript", "typescript", "bash"))
+    parser.add_argument("--isolation", choices=("auto", "native", "bwrap", *_PENDING_ISOLATION), default="auto")
+    parser.add_argument("--security", choices=("permissive", "strict"), default="strict")
+    parser.add_argument("--with", dest="packages", action="append", default=[])
+    parser.add_argument("--preload", action="append", default=[])
+    parser.add_argument("--timeout", type=_positive_seconds)
+    parser.add_argument("--memory", type=_positive_count)
+    parser.add_argument("--input", dest="inputs", action="append", default=[])
+    parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--artifacts")
+    parser.add_argument("--project")
+    parser.add_argument("--stdin", action=argparse.BooleanOptionalAction)
+    parser.add_argument("--passthrough", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def _split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    if "--" not in words:
+        return list(words), None
+    at = list(words).index("--")
+    return list(words[:at]), list(words[at + 1 :])
+
+
+def _refuse_pending(words: Sequence[str]) -> None:
+    for word in words:
+        option = word.partition("=")[0]
+        if option in _PENDING_OPTIONS:
+            raise _pending(option, _PENDING_OPTIONS[option])
+
+
+def _pending(what: str, part: str) -> UsageError:
+    return UsageError(
+        f"{what} is not in this version; it arrives with {part}", reason="not_in_this_version", fix=f"leave out {what}"
+    )
+
+
+def _run_source(parsed: argparse.Namespace, guests: list[str] | None) -> tuple[str | None, str | None, tuple[str, ...]]:
+    if parsed.code is None and parsed.file is None:
+        raise UsageError("there is nothing to run", fix="give FILE, - for standard input, or -c CODE")
+    if parsed.code is not None and parsed.file is not None:
+        raise UsageError("FILE and -c CODE exclude each other", fix="put the program's arguments after --")
+    return parsed.code, parsed.file, tuple(guests or ())
+
+
+def _shell_source(_parsed: argparse.Namespace, guests: list[str] | None) -> tuple[str, None, tuple[str, ...]]:
+    if not guests:
+        raise UsageError("there is no command to run", fix="put it after --, as in: ringfence shell -- ls -l")
+    if len(guests) == 1:
+        return guests[0], None, ()
+    import shlex
+
+    return shlex.join(guests), None, ()
+
+
+def _language(named: str | None, file: str | None) -> str:
+    if named is not None:
+        return named
+    if file is None or file == "-":
+        return "python"
+    suffix = f".{file.rpartition('.')[2]}" if "." in file.rpartition("/")[2] else ""
+    if suffix not in _SUFFIXES:
+        raise UsageError(
+            f"cannot tell the language of {file!r} from its name",
+            reason="unknown_language",
+            fix="give --language python, javascript, typescript or bash",
+        )
+    return _SUFFIXES[suffix]
+
+
+def _environment(pairs: Sequence[str]) -> dict[str, str] | None:
+    env: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--env {pair!r} is not K=V", fix="write it as --env NAME=value")
+        env[name] = value
+    return env or None
+
+
+def _positive_seconds(text: str) -> float:
+    seconds = float(text)
+    # `not >` also refuses nan; inf would mean no limit at all.
+    if not seconds > 0 or seconds == float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
+def _positive_count(text: str) -> int:
+    count = int(text)
+    if count <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return count

@@ -1,0 +1,142 @@
+"""Results and errors as the command shows them: one JSON object, one line, one exit code."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ringfence.errors import RingfenceError
+from ringfence.outcome import ExecutionResult, Status
+
+_EXIT_BY_CODE = {
+    "SCHEMA.VALIDATION_FAILED": 2,
+    "QUOTA.BUDGET_EXCEEDED": 5,
+    "PROVIDER.UNAVAILABLE": 7,
+    "SYSTEM.INTERNAL": 8,
+}
+_EXIT_BY_STATUS = {
+    Status.SUCCEEDED: 0,
+    Status.FAILED: 1,
+    Status.KILLED: 1,
+    Status.CANCELLED: 1,
+    Status.DENIED: 3,
+    Status.TIMED_OUT: 6,
+    Status.ERROR: 8,
+}
+
+
+def result_fields(result: ExecutionResult) -> dict[str, Any]:
+    """Return every field of a result as plain JSON values."""
+    return {
+        "success": result.success,
+        "status": str(result.status),
+        "exit_code": result.exit_code,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "stdout_truncated": result.stdout_truncated,
+        "stderr_truncated": result.stderr_truncated,
+        "killed_by": result.killed_by,
+        "risk": result.risk,
+        "sandbox_id": result.sandbox_id,
+        "timed_out": result.timed_out,
+        "killed": result.killed,
+        "error": result.error,
+        "error_code": result.error_code,
+        "reason": result.reason,
+        "elapsed_ms": result.elapsed_ms,
+        "cpu_ms": result.cpu_ms,
+        "memory_peak_bytes": result.memory_peak_bytes,
+        "sandbox_type": str(result.sandbox_type),
+        "backend": result.backend,
+        "isolation": result.isolation.to_dict(),
+        "artifacts": [artifact.to_dict() for artifact in result.artifacts],
+        "files_written": list(result.files_written),
+        "exec_id": result.exec_id,
+        "evidence_id": result.evidence_id,
+        "out": dict(result.out),
+        "used": asdict(result.used),
+        "notes": list(result.notes),
+    }
+
+
+def result_json(result: ExecutionResult) -> str:
+    """Return the result as one line; non-ASCII is escaped, so nothing in it can drive a terminal."""
+    return _line_of_json(result_fields(result))
+
+
+def result_exit_code(result: ExecutionResult, *, passthrough: bool) -> int:
+    """Return the exit code of the command for `result`."""
+    if passthrough and result.exit_code is not None and result.status in (Status.SUCCEEDED, Status.FAILED):
+        # A guest ended by signal N counts as 128 + N, as a shell would report it.
+        return result.exit_code if result.exit_code >= 0 else 128 - result.exit_code
+    if result.status in (Status.KILLED, Status.ERROR) and result.error_code in _EXIT_BY_CODE:
+        return _EXIT_BY_CODE[result.error_code]
+    return _EXIT_BY_STATUS.get(result.status, 8)
+
+
+def result_line(result: ExecutionResult) -> str | None:
+    """Return the line that says why a run ended when its own output cannot; `None` when nothing is to be said."""
+    if result.status in (Status.SUCCEEDED, Status.FAILED) and not result.error:
+        return None
+    code = f"{result.error_code} " if result.error_code else ""
+    why = result.error or (f"ended by {result.killed_by}" if result.killed_by else str(result.status))
+    return _one_line(f"ringfence: {code}{result.reason or result.status}: {why}")
+
+
+def truncation_line(result: ExecutionResult) -> str | None:
+    """Return the line that says how much output was cut."""
+    cut = [
+        f"{name} after {len(kept)} of {total} bytes"
+        for name, kept, total, truncated in (
+            ("stdout", result.stdout_raw, result.stdout_bytes, result.stdout_truncated),
+            ("stderr", result.stderr_raw, result.stderr_bytes, result.stderr_truncated),
+        )
+        if truncated
+    ]
+    return _one_line(f"ringfence: output was cut: {', '.join(cut)}") if cut else None
+
+
+def error_json(error: RingfenceError) -> str:
+    """Return an error as one line of JSON, with the fields a result would have said it in."""
+    fields: dict[str, Any] = {
+        "success": False,
+        "status": "denied" if error_exit_code(error) == 3 else "error",
+        "exit_code": None,
+        "error": str(error),
+        "error_code": error.code,
+        "reason": error.reason,
+        "retryable": error.retryable,
+        "fix": error.fix,
+        "details": error.details,
+    }
+    return _line_of_json(fields)
+
+
+def error_line(error: RingfenceError) -> str:
+    """Return an error as one line: the code, the reason, what happened and the fix."""
+    message = str(error).rstrip(".")
+    fix = f" Fix: {error.fix}" if error.fix else ""
+    return _one_line(f"ringfence: {error.code} {error.reason}: {message}.{fix}")
+
+
+def error_exit_code(error: RingfenceError) -> int:
+    """Return the exit code of the command for a refusal or failure of ours."""
+    if error.reason == "consent_required":
+        return 4
+    if error.code.startswith(("POLICY.", "SANDBOX.")):
+        return 3
+    return _EXIT_BY_CODE.get(error.code, 8)
+
+
+def _line_of_json(fields: dict[str, Any]) -> str:
+    # Imported here: a run without --json does not pay for it.
+    import json
+
+    return json.dumps(fields) + "\n"
+
+
+def _one_line(text: str) -> str:
+    """Messages may quote names a guest chose: keep them to one printable line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text) + "\n"

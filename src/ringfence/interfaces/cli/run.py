@@ -1,0 +1,89 @@
+"""`ringfence run` and `ringfence shell`: take from the host, run once in a box, show what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ringfence.interfaces.cli.interrupt import Interrupts
+from ringfence.interfaces.cli.options import RunOptions, parse_run
+from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
+from ringfence.outcome import ExecutionResult
+
+RunOnce = Callable[..., ExecutionResult]
+"""The shape of `ringfence.run`."""
+
+
+def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = None) -> int:
+    """Carry out `ringfence run` or `ringfence shell` and return the exit code."""
+    options = parse_run(command, words)
+    interrupts = Interrupts()
+    interrupts.install()
+    code = options.code if options.code is not None else take_code(options.file or "-")
+    stdin = b"" if options.file == "-" else take_stdin(options.stdin)
+    request = _request(options, stdin, take_inputs(options.inputs))
+    if options.artifacts is None:
+        result = _run(run, code, request, options, interrupts)
+    else:
+        from ringfence.interfaces.cli.keep import ArtifactDirectory
+
+        directory = ArtifactDirectory(options.artifacts)
+        try:
+            result = _run(run, code, request, options, interrupts)
+            directory.keep(result.artifacts)
+        finally:
+            directory.close()
+    return _conclude(result, options)
+
+
+def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "language": options.language,
+        "args": options.args,
+        "stdin": stdin,
+        "env": options.env,
+        "packages": options.packages,
+        "preload": options.preload,
+        "timeout": options.timeout,
+        "memory_mb": options.memory_mb,
+        "session_id": options.project,
+        "isolation": options.isolation,
+        "security_mode": options.security,
+    }
+    return request | ({"inputs": inputs} if inputs else {})
+
+
+def _run(
+    run: RunOnce | None, code: str, request: dict[str, Any], options: RunOptions, interrupts: Interrupts
+) -> ExecutionResult:
+    if run is None:
+        import ringfence
+
+        run = ringfence.run
+    if options.json:
+        return run(code, **request)
+    return _run_live(run, code, request, interrupts.pipe_closed)
+
+
+def _run_live(run: RunOnce, code: str, request: dict[str, Any], on_closed: Callable[[], None]) -> ExecutionResult:
+    from ringfence.interfaces.cli.sink import Sink
+
+    sink = Sink({"stdout": 1, "stderr": 2}, on_closed=on_closed)
+    try:
+        return run(code, **request, on_output=sink)
+    finally:
+        sink.end()
+
+
+def _conclude(result: ExecutionResult, options: RunOptions) -> int:
+    from ringfence.interfaces.cli.render import result_exit_code, result_json, result_line, truncation_line
+
+    if options.json:
+        sys.stdout.write(result_json(result))
+        sys.stdout.flush()
+    else:
+        for line in (truncation_line(result), result_line(result)):
+            if line is not None:
+                sys.stderr.write(line)
+    return result_exit_code(result, passthrough=options.passthrough)
