@@ -13,6 +13,7 @@ from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.tiers import FirstAvailable
+from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.ports import Backend, WorkerSpec
 
@@ -73,17 +74,26 @@ def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.native import configure
     from ringfence.isolation.native.backend import NativeBackend
-    from ringfence.runtimes.node import require_node
     from ringfence.workspaces.session import SessionWorkspace
 
     return NativeBackend(
         configure=lambda spec: configure.server_config(spec.packages, spec.preload, settings.home / "node.json"),
-        session=lambda session_id: SessionWorkspace.open(settings.home, session_id),
-        node_command=lambda: list(
-            require_node(typescript=False, cache=settings.home / "node.json").argv(typescript=False)
-        ),
+        session=lambda session_id: SessionWorkspace.create(settings.home, session_id),
+        node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )
+
+
+def node_command(language: Language, cache: Path) -> list[str]:
+    """Return the command line of a parked Node, as the box sees it.
+
+    Raises:
+        RuntimeMissing: This machine has no Node that runs `language`.
+    """
+    from ringfence.runtimes.node import require_node
+
+    typescript = language is Language.TYPESCRIPT
+    return list(require_node(typescript=typescript, cache=cache).argv(typescript=typescript))
 
 
 def bwrap_backend(settings: Settings) -> Backend:

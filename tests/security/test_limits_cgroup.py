@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ringfence.capability.limits import MIB, Limits
-from ringfence.isolation.native.cgroup_contract import CgroupHost, RunCgroup
-from ringfence.isolation.native.cgroup_owner import parse_owner
-from ringfence.isolation.native.cgroup_plan import plan
-from ringfence.isolation.native.cgroups import detect
-from ringfence.isolation.native.metering import ProcMeter
+from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
+from ringfence.isolation.linux.cgroup_owner import parse_owner
+from ringfence.isolation.linux.cgroup_plan import plan
+from ringfence.isolation.linux.cgroups import detect
+from ringfence.isolation.linux.metering import ProcMeter
 
 HOG = "a = bytearray(256 << 20); print('survived')"
 SHARED_HOG = (
@@ -325,7 +325,7 @@ def test_a_hundred_runs_leave_no_directory_and_no_descriptor(host: CgroupHost, g
 OWNER = """
 import os, signal, subprocess, sys
 from ringfence.capability.limits import Limits
-from ringfence.isolation.native.cgroups import detect
+from ringfence.isolation.linux.cgroups import detect
 host = detect()
 run = host.create("left", Limits(pids=32))
 guest = subprocess.Popen([sys.executable, "-I", "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE, start_new_session=True)

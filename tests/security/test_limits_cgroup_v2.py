@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ringfence.capability.limits import Limits
-from ringfence.isolation.native.cgroup_plan import HOST_LEAF, parse_mounts
-from ringfence.isolation.native.cgroups import detect
-from ringfence.isolation.native.cgroups_v2 import V2Host
+from ringfence.isolation.linux.cgroup_plan import HOST_LEAF, parse_mounts
+from ringfence.isolation.linux.cgroups import detect
+from ringfence.isolation.linux.cgroups_v2 import V2Host
 
 WANTED = ["cpu", "memory", "pids"]
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ringfence.isolation.native.seccomp import policy
-from ringfence.isolation.native.seccomp.bpf import INSTRUCTION
-from ringfence.isolation.native.seccomp.filters import base_filter, init_filter, seal_filter
-from ringfence.isolation.native.seccomp.numbers import machine_named
-from ringfence.isolation.native.seccomp.verdict import ALLOW, EPERM, judge, refuse
+from ringfence.isolation.linux.seccomp import policy
+from ringfence.isolation.linux.seccomp.bpf import INSTRUCTION
+from ringfence.isolation.linux.seccomp.filters import base_filter, init_filter, seal_filter
+from ringfence.isolation.linux.seccomp.numbers import machine_named
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, EPERM, judge, refuse
 
 MACHINE = os.uname().machine
 NATIVE = machine_named(MACHINE)

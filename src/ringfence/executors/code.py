@@ -50,6 +50,8 @@ class CodeExecutor:
                 harvest = worker.harvest(profile.limits)
             except WorkerLost as lost:
                 failure = lost
+                if spec.session_id is not None:
+                    self._keeper.invalidate(spec)
                 continue
             finally:
                 self._keeper.release(worker)
@@ -61,9 +63,8 @@ class CodeExecutor:
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None) -> WorkerSpec:
     """Return what the worker for `operation` must have been built with; python and bash share one kind."""
-    node = operation.language in (Language.JAVASCRIPT, Language.TYPESCRIPT)
     return WorkerSpec(
-        runtime=Language.JAVASCRIPT if node else Language.PYTHON,
+        runtime=Language.PYTHON if operation.language is Language.BASH else operation.language,
         packages=packages,
         preload=operation.preload,
         session_id=operation.session_id,

@@ -11,6 +11,7 @@ from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, OnOutput
 from ringfence.ports import Executor, Identifiers
+from ringfence.workspaces.place import check_names
 
 
 class Orchestrator:
@@ -30,6 +31,8 @@ class Orchestrator:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
         """
         operations.check(operation)
+        check_names(operation.files, under="work")
+        check_names(operation.inputs, under="inputs")
         check_limits(profile)
         exec_id = self._identifiers.new("ex")
         result = await self._executor.execute(operation, profile, on_output)

@@ -1,7 +1,8 @@
 'use strict';
 // A parked Node worker: warm up, say so, wait on fd 3 for the one job this process will ever run, then be `node -e`.
 //
-// Frame on fd 3: 4-byte big-endian length, then UTF-8 JSON {"code", "typescript", "args", "env"}.
+// Messages on fd 3, as in ringfence.isolation.protocol: 4-byte big-endian length of what follows, one byte of kind,
+// a payload. In: one START, JSON {"language", "code", "args", "env"}. Out: READY when parked, STARTED when it is understood.
 // process.stdin, stdout and stderr stay untouched until the guest asks for them: their first use decides what they are.
 
 const fs = require('node:fs');
@@ -14,6 +15,9 @@ const { Writable } = require('node:stream');
 const { pathToFileURL } = require('node:url');
 
 const CHANNEL = 3;
+const READY = 1;
+const START = 2;
+const STARTED = 3;
 const LARGEST_JOB = 64 * 1024 * 1024;
 const NAME = '[eval]';
 const UNSETTLED_AWAIT = 13; // what Node exits with when the event loop runs dry below a top-level await
@@ -31,7 +35,7 @@ function main() {
   if (job === null) process.reallyExit(0);
   become(job);
   // From the event loop, so that a guest's stack trace is not followed by the frames that loaded this file.
-  process.nextTick(() => run(job.typescript ? withoutTypes(job.code) : job.code));
+  process.nextTick(() => run(job.language === 'typescript' ? withoutTypes(job.code) : job.code));
 }
 
 function warm(typescript) {
@@ -46,18 +50,25 @@ function warm(typescript) {
 
 function nextJob() {
   try {
-    fs.writeSync(CHANNEL, 'R');
-    const header = readExactly(4);
-    if (header === null) return null;
-    const size = header.readUInt32BE(0);
+    say(READY);
+    const header = readExactly(5);
+    if (header === null || header[4] !== START) return null;
+    const size = header.readUInt32BE(0) - 1;
     if (size > LARGEST_JOB) return null;
     const body = readExactly(size);
-    return body === null ? null : JSON.parse(body.toString('utf8'));
+    if (body === null) return null;
+    const job = JSON.parse(body.toString('utf8'));
+    say(STARTED);
+    return job;
   } catch {
     return null; // the host is gone or spoke nonsense: there is no run to fail
   } finally {
     fs.closeSync(CHANNEL); // one job only: nothing can reach this process a second time
   }
+}
+
+function say(kind) {
+  fs.writeSync(CHANNEL, Buffer.from([0, 0, 0, 1, kind]));
 }
 
 function readExactly(size) {
@@ -71,7 +82,6 @@ function readExactly(size) {
 }
 
 function become(job) {
-  for (const name of Object.keys(process.env)) delete process.env[name];
   Object.assign(process.env, job.env);
   process.argv = [process.execPath, ...job.args];
   process.execArgv = [];

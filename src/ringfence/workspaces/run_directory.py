@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
-from ringfence.ports import Harvest
+from ringfence.ports import Harvest, WorkerLost
 from ringfence.workspaces.beneath import open_beneath
-from ringfence.workspaces.changes import Changes, commit, written
+from ringfence.workspaces.changes import Changes, written
 from ringfence.workspaces.collect import collect
+from ringfence.workspaces.names import original
 from ringfence.workspaces.place import place
 from ringfence.workspaces.session import SessionWorkspace
 
@@ -26,20 +27,31 @@ class RunDirectory:
     fd: int
     owner: tuple[int, int] | None
     session: SessionWorkspace | None = None
+    generation: int = 0
+    """Which state of the session's files this run was parked over."""
     _placed: dict[str, int] = field(default_factory=dict, init=False)
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
-        """Write `files` into the work directory and `inputs` where the guest can only read."""
-        if files:
-            self._place("upper", files)
-            with _opened(self.fd, "upper") as upper:
-                self._placed = {name: _changed_at(upper, name) for name in written(upper, max_entries=_MAX_WRITTEN).files}
-        if inputs:
-            self._place("inputs", inputs)
+        """Write `files` into the work directory and `inputs` where the guest can only read.
 
-    def _place(self, name: str, files: Mapping[str, bytes]) -> None:
+        Raises:
+            WorkerLost: The session's files have changed since this worker was parked over them.
+        """
+        if self.session is not None and self.session.generation() != self.generation:
+            raise WorkerLost("the session's files have changed since this worker was parked")
+        if files:
+            self._place("upper", files, "work")
+            with _opened(self.fd, "upper") as upper:
+                self._placed = {name: _changed_at(upper, name) for name in self._changes(upper).files}
+        if inputs:
+            self._place("inputs", inputs, "inputs")
+
+    def _place(self, name: str, files: Mapping[str, bytes], under: str) -> None:
         with _opened(self.fd, name) as directory:
-            place(directory, files, owner=self.owner)
+            place(directory, files, owner=self.owner, under=under)
+
+    def _changes(self, upper: int) -> Changes:
+        return written(upper, max_entries=_MAX_WRITTEN, layered=self.session is not None)
 
     def harvest(self, limits: Limits) -> Harvest:
         """Read artifacts and changes; with a session, keep the changes."""
@@ -53,7 +65,7 @@ class RunDirectory:
             )
         notes += [f"artifact {skipped.path} was not collected: {skipped.reason}" for skipped in found.skipped]
         with _opened(self.fd, "upper") as upper:
-            changes = written(upper, max_entries=_MAX_WRITTEN)
+            changes = self._changes(upper)
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
                 notes += self._commit(self.session, upper, limits)
@@ -67,15 +79,16 @@ class RunDirectory:
 
     def _commit(self, session: SessionWorkspace, upper: int, limits: Limits) -> list[str]:
         try:
-            with session.opened_work() as work:
-                report = commit(upper, work, max_bytes=limits.disk_bytes, max_inodes=limits.inodes)
+            report = session.commit(upper, max_bytes=limits.disk_bytes, max_inodes=limits.inodes)
         except QuotaExceeded as error:
             return [f"the changes to the session's files were not kept: {error}"]
-        return [f"{dropped.path} was not kept: {dropped.reason}" for dropped in report.dropped]
+        return [f"{path} is not a file, directory or link and was not kept" for path in report.dropped]
 
     def close(self) -> None:
         """Let go of the file system; the kernel frees it."""
         os.close(self.fd)
+        if self.session is not None:
+            self.session.close()
 
 
 def _anything(changes: Changes) -> bool:
@@ -97,7 +110,7 @@ class _opened:
 
 def _changed_at(upper: int, name: str) -> int:
     """Return when the kernel last saw the file change; unlike the modification time, no guest can set this."""
-    fd = open_beneath(upper, name, os.O_PATH)
+    fd = open_beneath(upper, b"/".join(map(original, name.split("/"))), os.O_PATH)
     try:
         return os.fstat(fd).st_ctime_ns
     finally:

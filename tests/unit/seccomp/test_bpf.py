@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.isolation.native.seccomp import bpf
-from ringfence.isolation.native.seccomp.numbers import machine_named
-from ringfence.isolation.native.seccomp.simulator import InvalidProgram, Simulator
-from ringfence.isolation.native.seccomp.verdict import ALLOW, ENOSYS, EPERM, LOW_WORD, Branch, Decision, judge
+from ringfence.isolation.linux.seccomp import bpf
+from ringfence.isolation.linux.seccomp.numbers import machine_named
+from ringfence.isolation.linux.seccomp.simulator import InvalidProgram, Simulator
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, EPERM, LOW_WORD, Branch, Decision, judge
 
 MACHINE = machine_named("aarch64")
 words = st.integers(0, LOW_WORD)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ringfence.isolation.native.seccomp import policy
-from ringfence.isolation.native.seccomp.filters import base_filter, init_filter, seal_filter
-from ringfence.isolation.native.seccomp.numbers import Machine, machine_named
-from ringfence.isolation.native.seccomp.simulator import Simulator
-from ringfence.isolation.native.seccomp.verdict import (
+from ringfence.isolation.linux.seccomp import policy
+from ringfence.isolation.linux.seccomp.filters import base_filter, init_filter, seal_filter
+from ringfence.isolation.linux.seccomp.numbers import Machine, machine_named
+from ringfence.isolation.linux.seccomp.simulator import Simulator
+from ringfence.isolation.linux.seccomp.verdict import (
     ALLOW,
     ENOSYS,
     KILL_PROCESS,

@@ -13,11 +13,11 @@ from itertools import product
 import pyseccomp  # type: ignore[import-untyped]
 import pytest
 
-from ringfence.isolation.native.seccomp import arguments, policy
-from ringfence.isolation.native.seccomp.filters import base_filter, init_filter, seal_filter
-from ringfence.isolation.native.seccomp.numbers import machine_named
-from ringfence.isolation.native.seccomp.simulator import Simulator
-from ringfence.isolation.native.seccomp.verdict import ALLOW, ENOSYS, EPERM, KILL_PROCESS, LOW_WORD, Branch, strictest
+from ringfence.isolation.linux.seccomp import arguments, policy
+from ringfence.isolation.linux.seccomp.filters import base_filter, init_filter, seal_filter
+from ringfence.isolation.linux.seccomp.numbers import machine_named
+from ringfence.isolation.linux.seccomp.simulator import Simulator
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, EPERM, KILL_PROCESS, LOW_WORD, Branch, strictest
 
 ARCHES = {"x86_64": pyseccomp.Arch.X86_64, "aarch64": pyseccomp.Arch.AARCH64}
 NO_ARGUMENTS = (0,) * 6

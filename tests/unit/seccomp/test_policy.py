@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from ringfence.errors import IsolationUnavailable
-from ringfence.isolation.native.seccomp import arguments, policy
-from ringfence.isolation.native.seccomp.filters import base_filter, init_filter, seal_filter
-from ringfence.isolation.native.seccomp.numbers import machine_named
-from ringfence.isolation.native.seccomp.verdict import ALLOW, ENOSYS, EPERM, KILL_PROCESS, judge, refuse, strictest
+from ringfence.isolation.linux.seccomp import arguments, policy
+from ringfence.isolation.linux.seccomp.filters import base_filter, init_filter, seal_filter
+from ringfence.isolation.linux.seccomp.numbers import machine_named
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, EPERM, KILL_PROCESS, judge, refuse, strictest
 
 MACHINES = ("x86_64", "aarch64")
 GROUPS = (policy.ALLOWED, policy.SETUP, policy.ABSENT, policy.REFUSED)

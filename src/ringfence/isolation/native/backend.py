@@ -19,13 +19,14 @@ from typing import Any
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.native import channel, identity, observe
-from ringfence.isolation.native.cgroup_contract import CgroupHost, RunCgroup
-from ringfence.isolation.native.cgroups import detect
+from ringfence.isolation.linux import channel, observe
+from ringfence.isolation.native import identity
+from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
+from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.native.fork_server import ForkServer, ServerConfig
-from ringfence.isolation.native.init import GUEST_ID
-from ringfence.isolation.native.meter import Meter, memory_note
-from ringfence.isolation.native.parked import ParkedWorker, Streams
+from ringfence.isolation.linux.meter import Meter, memory_note
+from ringfence.isolation.linux.sealed import GUEST_ID
+from ringfence.isolation.linux.parked import ParkedWorker, Streams
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.operation import Language
 from ringfence.outcome import Layers, SandboxType
@@ -78,7 +79,7 @@ class NativeBackend:
         self,
         configure: Callable[[WorkerSpec], ServerConfig],
         session: Callable[[str], SessionWorkspace],
-        node_command: Callable[[], list[str]],
+        node_command: Callable[[Language], list[str]],
         *,
         limits: Limits,
     ) -> None:
@@ -106,9 +107,10 @@ class NativeBackend:
 
     def _start(self, spec: WorkerSpec, generation: _Generation) -> ParkedWorker:
         sandbox_id = f"rf-{secrets.token_hex(6)}"
-        offset = self._offset(spec, generation.server)
         cgroups = self._cgroup_host()
         session = self._session(spec.session_id) if spec.session_id is not None else None
+        offset = self._offset(session, generation.server)
+        parked_over = session.generation() if session is not None else 0
         ends = _HostEnds(*self._spawn(spec, sandbox_id, offset, session, generation.server))
         meter = Meter(-1, None, frozenset())
         try:
@@ -120,7 +122,7 @@ class NativeBackend:
             ends.free()
             self._bury(meter)
             raise
-        owner = self._owner(generation.server, offset)
+        owner = generation.server.owner(offset)
         return ParkedWorker(
             sandbox_id=sandbox_id,
             backend=self.name,
@@ -133,7 +135,7 @@ class NativeBackend:
             status=ends.status,
             job=ends.job,
             streams=ends.streams,
-            directory=RunDirectory(ends.fds[1], owner, session),
+            directory=RunDirectory(ends.fds[1], owner, session, parked_over),
             meter=meter,
             on_discard=lambda: (self._bury(meter), self._give_back(generation)) and None,
             notes=memory_note(cgroups.report.controllers, self._limits),
@@ -159,12 +161,12 @@ class NativeBackend:
             "open_files": spec.open_files,
             "file_bytes": spec.file_bytes,
             "pids": spec.pids,
-            "exec": None if spec.runtime is Language.PYTHON else self._node_command(),
+            "exec": None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime),
         }
         streams = Streams(stdin, stdout, stderr)
         try:
             if session is not None:
-                inside.append(server.open_work_directory(session.work_path))
+                inside.append(server.open_work_directory(session.work_fd))
             fds = server.spawn(message, (status_inside.fileno(), job_inside.fileno(), *inside))
         except BaseException:
             _HostEnds(status, job, streams).free()
@@ -208,17 +210,12 @@ class NativeBackend:
             notes=tuple(f"no {missing} cgroup: {cgroups.report.reason}" for missing in cgroups.report.missing),
         )
 
-    def _offset(self, spec: WorkerSpec, server: ForkServer) -> int:
+    def _offset(self, session: SessionWorkspace | None, server: ForkServer) -> int:
         if server.base_id is None:
             return GUEST_ID
-        if spec.session_id is not None:
-            return identity.session_offset(spec.session_id)
+        if session is not None and session.owner is not None:
+            return identity.session_offset(session.owner[0])
         return identity.run_offset(next(self._counter))
-
-    def _owner(self, server: ForkServer, offset: int) -> tuple[int, int] | None:
-        if server.base_id is None:
-            return None
-        return server.base_id + offset, server.base_id + offset
 
     def _cgroup_host(self) -> CgroupHost:
         with self._lock:

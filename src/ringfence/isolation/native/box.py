@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import Any
 
-from ringfence.isolation.native import kernel
+from ringfence.isolation.linux import kernel
 
 WORKSPACE = b"/workspace/work"
 WRITABLE = (WORKSPACE, b"/workspace/artifacts", b"/tmp", b"/dev/shm", b"/home/sandbox")

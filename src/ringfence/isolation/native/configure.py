@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ringfence.isolation.native import kernel
+from ringfence.isolation.linux import kernel
 from ringfence.isolation.native.fork_server import ServerConfig
-from ringfence.isolation.native.seccomp import filters
+from ringfence.isolation.linux.seccomp import filters
 from ringfence.isolation.native.template import Template
 from ringfence.runtimes import node, packages, python
 
@@ -31,7 +31,7 @@ _ENVIRONMENT = {
 }
 
 
-def server_config(environment_path: str | None, preload: tuple[str, ...], node_cache: Path) -> ServerConfig:
+def server_config(environment_path: str | None, preload: tuple[str, ...], node_cache: Path | None) -> ServerConfig:
     """Return what a zygote with this package environment is made from.
 
     Raises:

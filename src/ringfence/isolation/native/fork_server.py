@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.native import channel, identity, kernel
+from ringfence.isolation.linux import channel, kernel
+from ringfence.isolation.native import identity
 from ringfence.isolation.native.template import Template
 
 _ANSWER_SECONDS = 30.0
@@ -90,7 +91,7 @@ class ForkServer:
         if self.base_id is not None:
             self._expect(self._host, "unshared")
             for kind in ("uid_map", "gid_map"):
-                Path(f"/proc/{self._process.pid}/{kind}").write_text(f"0 {self.base_id} {identity.RANGE}")
+                Path(f"/proc/{self._process.pid}/{kind}").write_text(identity.id_map(self.base_id))
             channel.send(self._host, {"mapped": True})
         self._expect(self._host, "launched")
         self._expect(self._control, "ready")
@@ -118,16 +119,27 @@ class ForkServer:
             raise IsolationUnavailable(f"the box cannot be built here: {answer['failed']}")
         return received
 
-    def open_work_directory(self, path: Path) -> int:
-        """Return a detached read-only mount of a session's work directory."""
+    def owner(self, offset: int) -> tuple[int, int] | None:
+        """Return the host's uid and gid of a guest, or None when they are the caller's own."""
+        if self.base_id is None:
+            return None
+        host = identity.host_id(self.base_id, offset)
+        return host, host
+
+    def open_work_directory(self, directory: int) -> int:
+        """Return a detached read-only mount of the directory behind a descriptor."""
         if self.base_id is not None:
             # as root the launcher has become nobody; this process can do it itself
-            return kernel.clone_tree(os.fsencode(path))
+            return kernel.clone_tree(b"", directory)
         with self._mounting:
-            channel.send(self._host, {"path": str(path)})
+            # a mount of another namespace cannot be copied, so the launcher walks the path in its own
+            channel.send(self._host, {"path": os.readlink(f"/proc/self/fd/{directory}")})
             answer, received = channel.receive(self._host)
         if answer is None or "failed" in answer:
             raise InternalError(f"the session's work directory cannot be mounted: {answer and answer['failed']}")
+        if not os.path.samestat(os.fstat(received[0]), os.fstat(directory)):
+            os.close(received[0])
+            raise InternalError("the session's work directory was replaced while it was being mounted")
         return received[0]
 
     def close(self) -> None:

@@ -1,28 +1,37 @@
-"""Which host ids a box runs under: never 0, and as root a range that belongs to nobody."""
+"""Which host ids a box runs under: never 0, and as root ids that belong to nobody, of this run or session alone."""
 
 from __future__ import annotations
 
-import zlib
+from ringfence.workspaces.session import SESSION_UIDS
 
 RANGE = 65_536
 _PREFERRED_BASE = 0x7246_0000
 
 
 def choose_base(uid_map: str) -> int | None:
-    """Return the first id of an unprivileged range that is mapped here, given the text of `/proc/self/uid_map`."""
+    """Return the first id of a range for runs that is mapped here, given the text of `/proc/self/uid_map`."""
     mapped = [tuple(map(int, line.split())) for line in uid_map.splitlines() if line.strip()]
     for inside, _, count in mapped:
-        if inside <= _PREFERRED_BASE and _PREFERRED_BASE + RANGE <= inside + count:
+        if inside <= SESSION_UIDS.start and _PREFERRED_BASE + RANGE <= inside + count:
             return _PREFERRED_BASE
-    fitting = [inside + count - RANGE for inside, _, count in mapped if count >= 2 * RANGE]
-    return max(fitting, default=None)
+    return None
 
 
-def session_offset(session_id: str) -> int:
-    """Return the id, inside the range, that all runs of one session share, so that they own each other's files."""
-    return 1 + zlib.crc32(session_id.encode()) % (RANGE // 2 - 1)
+def id_map(base: int) -> str:
+    """Return the map of a zygote's namespace: the ids of runs, then those of sessions."""
+    return f"0 {base} {RANGE}\n{RANGE} {SESSION_UIDS.start} {len(SESSION_UIDS)}\n"
 
 
 def run_offset(counter: int) -> int:
-    """Return the id of a run without a session; apart from every session's."""
-    return RANGE // 2 + counter % (RANGE // 2 - 1)
+    """Return the id, in the zygote's namespace, of a run without a session; never 0, which is the zygote's own."""
+    return 1 + counter % (RANGE - 1)
+
+
+def session_offset(uid: int) -> int:
+    """Return the id, in the zygote's namespace, of the session whose files belong to the host's `uid`."""
+    return RANGE + (uid - SESSION_UIDS.start)
+
+
+def host_id(base: int, offset: int) -> int:
+    """Return the host's id for an id of the zygote's namespace."""
+    return base + offset if offset < RANGE else SESSION_UIDS.start + offset - RANGE

@@ -12,7 +12,9 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from ringfence.isolation.native import channel, init, kernel, template, zygote
+from ringfence.isolation.linux import channel, kernel
+from ringfence.isolation.linux.sealed import GUEST_ID
+from ringfence.isolation.native import template, zygote
 
 _NAMESPACES = (
     kernel.CLONE_NEWUSER
@@ -60,8 +62,8 @@ def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any])
         uid, gid = os.getuid(), os.getgid()
         kernel.unshare(_NAMESPACES)
         kernel.write_file("/proc/self/setgroups", b"deny")
-        kernel.write_file("/proc/self/uid_map", f"{init.GUEST_ID} {uid} 1".encode())
-        kernel.write_file("/proc/self/gid_map", f"{init.GUEST_ID} {gid} 1".encode())
+        kernel.write_file("/proc/self/uid_map", f"{GUEST_ID} {uid} 1".encode())
+        kernel.write_file("/proc/self/gid_map", f"{GUEST_ID} {gid} 1".encode())
         trees = template.open_trees(shown)
     kernel.die_with_parent(signal.SIGKILL)  # changing ids or namespaces cleared it
     if os.fork() == 0:

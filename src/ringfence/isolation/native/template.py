@@ -7,7 +7,7 @@ import stat
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ringfence.isolation.native import kernel
+from ringfence.isolation.linux import kernel
 
 # where the new root is assembled; pivot_root only asks that it be a directory
 _STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")

@@ -16,7 +16,8 @@ import sys
 from typing import Any, NoReturn
 
 from ringfence.isolation import worker
-from ringfence.isolation.native import box, channel, init, kernel, template
+from ringfence.isolation.linux import channel, kernel, sealed
+from ringfence.isolation.native import box, init, template
 
 
 def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> NoReturn:
@@ -26,11 +27,11 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     kernel.unshare(kernel.CLONE_NEWNS)
     template.enter(template.Template.from_message(config["template"]), trees)
-    sealing = init.Sealing(
+    sealing = sealed.Sealing(
         seal_filter=base64.b64decode(config["seal_filter"]),
         init_filter=base64.b64decode(config["init_filter"]),
         landlock_abi=config["landlock_abi"],
-        last_capability=_last_capability(),
+        last_capability=sealed.last_capability(),
     )
     _prepare_interpreter(config)
     kernel.load_filter(base64.b64decode(config["base_filter"]))
@@ -41,11 +42,6 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
         if spec is None:
             os._exit(0)
         _spawn(spec, fds, control, sealing, own)
-
-
-def _last_capability() -> int:
-    with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
-        return int(file.read())
 
 
 def _prepare_interpreter(config: dict[str, Any]) -> None:
@@ -66,7 +62,7 @@ def _prepare_interpreter(config: dict[str, Any]) -> None:
 
 
 def _spawn(
-    spec: dict[str, Any], fds: list[int], control: socket.socket, sealing: init.Sealing, own: dict[str, int]
+    spec: dict[str, Any], fds: list[int], control: socket.socket, sealing: sealed.Sealing, own: dict[str, int]
 ) -> None:
     ends, lower = init.Endpoints(*fds[:5]), fds[5] if len(fds) > 5 else None
     try:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ringfence.isolation.native.cgroup_contract import WANTED
+from ringfence.isolation.linux.cgroup_contract import WANTED
 
 V1_USED: Final = WANTED | {"cpuacct"}
 HOST_LEAF: Final = "ringfence-host"

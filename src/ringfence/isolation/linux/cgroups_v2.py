@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError
-from ringfence.isolation.native.cgroup_contract import (
+from ringfence.isolation.linux.cgroup_contract import (
     CPU_PERIOD_US,
     WANTED,
     CgroupReport,
@@ -20,7 +20,7 @@ from ringfence.isolation.native.cgroup_contract import (
     read_at,
     write_at,
 )
-from ringfence.isolation.native.cgroup_owner import (
+from ringfence.isolation.linux.cgroup_owner import (
     current_owner,
     directory_name,
     members,
@@ -28,7 +28,7 @@ from ringfence.isolation.native.cgroup_owner import (
     remove_tree,
     sweep_below,
 )
-from ringfence.isolation.native.cgroup_plan import HOST_LEAF, enabling, may_leave
+from ringfence.isolation.linux.cgroup_plan import HOST_LEAF, enabling, may_leave
 
 
 @dataclass(slots=True)

@@ -113,10 +113,13 @@ def unmount(target: bytes) -> None:
     _check(_libc.umount2(target, MNT_DETACH), f"umount2 {os.fsdecode(target)}")
 
 
-def clone_tree(path: bytes) -> int:
-    """Return a detached copy of the mounts at and below `path`, read-only, without set-uid and devices."""
-    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
-    number, at, how = _long(_OPEN_TREE), _long(_AT_FDCWD), _long(flags)
+def clone_tree(path: bytes, directory: int = _AT_FDCWD) -> int:
+    """Return a detached copy of the mounts at and below `path`, read-only, without set-uid and devices.
+
+    With an empty path it is the tree at the descriptor `directory`.
+    """
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC | (0 if path else _AT_EMPTY_PATH)
+    number, at, how = _long(_OPEN_TREE), _long(directory), _long(flags)
     fd = _check(_libc.syscall(number, at, path, how), f"open_tree {os.fsdecode(path)}")
     try:
         attr = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ringfence.isolation.native.seccomp.arguments import GUEST_RULES, INIT_RULES
-from ringfence.isolation.native.seccomp.numbers import Machine
-from ringfence.isolation.native.seccomp.verdict import ALLOW, ENOSYS, EPERM, Decision
+from ringfence.isolation.linux.seccomp.arguments import GUEST_RULES, INIT_RULES
+from ringfence.isolation.linux.seccomp.numbers import Machine
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, EPERM, Decision
 
 # What CPython, bash, coreutils, git, pip, Node, compilers, numpy, Rust and Go programs call.
 ALLOWED: Mapping[str, str] = {

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from ringfence.isolation.native.seccomp.numbers import Machine
-from ringfence.isolation.native.seccomp.verdict import KILL_PROCESS, LOW_WORD, Decision
+from ringfence.isolation.linux.seccomp.numbers import Machine
+from ringfence.isolation.linux.seccomp.verdict import KILL_PROCESS, LOW_WORD, Decision
 
 LOAD_WORD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 AND = 0x54  # BPF_ALU | BPF_AND | BPF_K

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ringfence.isolation.native.cgroup_contract import write_at
+from ringfence.isolation.linux.cgroup_contract import write_at
 
 OWNED: Final = re.compile(r"ringfence-(\d+)-(\d+)-(\d+)-\d+")
 """`ringfence-<host pid>-<its start time>-<its pid namespace>-<serial>`; other names are never touched."""

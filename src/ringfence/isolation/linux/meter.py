@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
-from ringfence.isolation.native.cgroup_contract import RunCgroup
-from ringfence.isolation.native.metering import ProcMeter, worst_overshoot
+from ringfence.isolation.linux.cgroup_contract import RunCgroup
+from ringfence.isolation.linux.metering import ProcMeter, worst_overshoot
 
 SAMPLE_SECONDS = 0.25
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError
-from ringfence.isolation.native.cgroup_contract import (
+from ringfence.isolation.linux.cgroup_contract import (
     CPU_PERIOD_US,
     CgroupReport,
     Usage,
@@ -27,7 +27,7 @@ from ringfence.isolation.native.cgroup_contract import (
     read_at,
     write_at,
 )
-from ringfence.isolation.native.cgroup_owner import current_owner, directory_name, remove_tree, sweep_below
+from ringfence.isolation.linux.cgroup_owner import current_owner, directory_name, remove_tree, sweep_below
 
 SPARE_LANES: Final = 128
 UNLIMITED: Final = -1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.capability.limits import MIB, Limits
-from ringfence.isolation.native.metering import (
+from ringfence.isolation.linux.metering import (
     ProcMeter,
     cpu_ticks,
     parse_children,

@@ -14,7 +14,7 @@ from typing import Any
 
 from ringfence.capability.limits import Limits
 from ringfence.isolation.capture import Capture
-from ringfence.isolation.native.meter import SAMPLE_SECONDS, Meter
+from ringfence.isolation.linux.meter import SAMPLE_SECONDS, Meter
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError, encode
 from ringfence.outcome import Layers, OnOutput, SandboxType
 from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec

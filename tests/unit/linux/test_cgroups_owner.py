@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.isolation.native.cgroup_contract import counter, quota_us
-from ringfence.isolation.native.cgroup_owner import (
+from ringfence.isolation.linux.cgroup_contract import counter, quota_us
+from ringfence.isolation.linux.cgroup_owner import (
     Owner,
     current_owner,
     directory_name,

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.native.cgroup_contract import (
+from ringfence.isolation.linux.cgroup_contract import (
     WANTED,
     CgroupHost,
     CgroupReport,
     RunCgroup,
     Usage,
 )
-from ringfence.isolation.native.cgroup_plan import Plan, V1Place, fix_for, plan
-from ringfence.isolation.native.cgroups_v1 import Hierarchy, V1Host
-from ringfence.isolation.native.cgroups_v2 import V2Host, prepare
+from ringfence.isolation.linux.cgroup_plan import Plan, V1Place, fix_for, plan
+from ringfence.isolation.linux.cgroups_v1 import Hierarchy, V1Host
+from ringfence.isolation.linux.cgroups_v2 import V2Host, prepare
 
 __all__ = ["CgroupHost", "CgroupReport", "NoHost", "RunCgroup", "Usage", "detect"]
 

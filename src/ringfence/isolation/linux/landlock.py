@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from ringfence.isolation.native import kernel
+from ringfence.isolation.linux import kernel
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
 _IOCTL_DEV = 1 << 15

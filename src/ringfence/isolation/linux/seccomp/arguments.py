@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
-from ringfence.isolation.native.seccomp.verdict import ALLOW, EPERM, KILL_PROCESS, Branch, refuse
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, EPERM, KILL_PROCESS, Branch, refuse
 
 # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. NEWTIME cannot be asked of clone: its bit is a signal's.
 CLONE_NEW = 0x7E020000

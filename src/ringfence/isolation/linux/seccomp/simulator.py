@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ringfence.isolation.native.seccomp import bpf
+from ringfence.isolation.linux.seccomp import bpf
 
 _DATA = struct.Struct("=IIQ6Q")  # struct seccomp_data
 _WORD = 0xFFFFFFFF

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.isolation.native.cgroup_plan import (
+from ringfence.isolation.linux.cgroup_plan import (
     Plan,
     V1Place,
     ancestors,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from ringfence.isolation.native.seccomp.bpf import compile_filter
-from ringfence.isolation.native.seccomp.numbers import machine_named
-from ringfence.isolation.native.seccomp.policy import base_policy, init_policy, seal_policy
-from ringfence.isolation.native.seccomp.verdict import ALLOW, ENOSYS, KILL_PROCESS
+from ringfence.isolation.linux.seccomp.bpf import compile_filter
+from ringfence.isolation.linux.seccomp.numbers import machine_named
+from ringfence.isolation.linux.seccomp.policy import base_policy, init_policy, seal_policy
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, KILL_PROCESS
 
 
 @cache
