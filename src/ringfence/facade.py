@@ -153,7 +153,7 @@ class SandboxManager:
         self,
         language: str = "python",
         code: str | bytes = "",
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  the run's own limit, kept by killing it, not by cancelling
         *,
         args: Iterable[str] = (),
         stdin: Content = b"",
@@ -175,7 +175,7 @@ class SandboxManager:
         self,
         command: str,
         files: Mapping[str, Content] | None = None,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as in `execute_code`
         **options: Any,
     ) -> ExecutionResult:
         """Run a bash command line inside the box; options as in `execute_code`."""
@@ -231,7 +231,9 @@ class SandboxManager:
         limits = request.limits or self._profile.limits
         if request.timeout is not None:
             if isinstance(request.timeout, bool) or not isinstance(request.timeout, int | float):
-                raise InvalidRequest(f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit")
+                raise InvalidRequest(
+                    f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
+                )
             limits = replace(limits, wall_seconds=float(request.timeout))
         return replace(self._profile, limits=limits)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -29,10 +30,8 @@ class Portal:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
-            try:
+            with contextlib.suppress(CancelledError):
                 future.result()
-            except CancelledError:
-                pass
             raise
 
 

@@ -71,7 +71,6 @@ class Ending:
     elapsed_seconds: float
     cpu_ms: int
     memory_peak_bytes: int | None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,8 @@ class Worker(Protocol):
     sandbox_type: SandboxType
     layers: Layers
     spec: WorkerSpec
+    init_pid: int
+    worker_pid: int
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
         """Put `files` into the work directory and `inputs` into the read-only one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringfence.authority.profile import Isolation
@@ -24,8 +24,8 @@ class Settings:
 
     home: Path
     isolation: Isolation = Isolation.AUTO
-    limits: Limits = Limits()
-    pool: PoolPolicy = PoolPolicy()
+    limits: Limits = field(default_factory=Limits)
+    pool: PoolPolicy = field(default_factory=PoolPolicy)
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
@@ -72,12 +72,12 @@ def make_backend(settings: Settings) -> Backend:
 
 def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
-    from ringfence.isolation.native import configure
+    from ringfence.isolation.linux.outfit import outfit
     from ringfence.isolation.native.backend import NativeBackend
     from ringfence.workspaces.session import SessionWorkspace
 
     return NativeBackend(
-        configure=lambda spec: configure.server_config(spec.packages, spec.preload, settings.home / "node.json"),
+        outfit=lambda spec: outfit(spec.packages, spec.preload, settings.home / "node.json"),
         session=lambda session_id: SessionWorkspace.create(settings.home, session_id),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
@@ -99,8 +99,13 @@ def node_command(language: Language, cache: Path) -> list[str]:
 def bwrap_backend(settings: Settings) -> Backend:
     """Return the backend that lets the distribution's bubblewrap build the box."""
     from ringfence.isolation.bwrap.backend import BwrapBackend
+    from ringfence.isolation.linux.outfit import outfit
 
-    return BwrapBackend(limits=settings.limits, home=settings.home)
+    return BwrapBackend(
+        outfit=lambda spec: outfit(spec.packages, spec.preload, settings.home / "node.json"),
+        node_command=lambda language: node_command(language, settings.home / "node.json"),
+        limits=settings.limits,
+    )
 
 
 def _default_spec(settings: Settings) -> WorkerSpec:

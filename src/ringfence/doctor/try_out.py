@@ -62,7 +62,7 @@ def version_of(name: str, *arguments: str) -> Tool:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(  # noqa: S603 programs of the host, with fixed arguments
+        return subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import signal
 from collections.abc import Callable
 
@@ -39,9 +38,7 @@ class CodeExecutor:
         if operation.packages:
             packages = await asyncio.to_thread(self._environment, operation.packages)
         spec = worker_spec(operation, profile.limits, packages)
-        job = Job(
-            operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits
-        )
+        job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
         for _ in range(_ATTEMPTS):
             worker = await self._keeper.lease(spec)
             try:
@@ -101,7 +98,7 @@ def result_of(worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) 
         sandbox_id=worker.sandbox_id,
         sandbox_type=worker.sandbox_type,
         backend=worker.backend,
-        isolation=dataclasses.replace(worker.layers, notes=(*worker.layers.notes, *ending.notes)),
+        isolation=worker.layers,
         artifacts=harvest.artifacts,
         files_written=harvest.files_written,
         notes=harvest.notes,

@@ -25,7 +25,10 @@ _STARTED = encode(Kind.STARTED)
 def warm() -> None:
     """Touch what every job will touch, so that the copy-on-write faults happen before anybody waits."""
     scope = {"__builtins__": __builtins__}
-    exec(compile("x = [str(i) for i in range(3)]\ntry:\n    {}[1]\nexcept KeyError:\n    pass\n", "<warm>", "exec"), scope)
+    exec(
+        compile("x = [str(i) for i in range(3)]\ntry:\n    {}[1]\nexcept KeyError:\n    pass\n", "<warm>", "exec"),
+        scope,
+    )
     json.loads(json.dumps({"code": "print(1)", "env": {}, "args": []}))
     Decoder().feed(_READY)
 

@@ -22,9 +22,7 @@ class Orchestrator:
         self._executor = executor
         self._identifiers = identifiers
 
-    async def run(
-        self, operation: CodeRun, profile: Profile, on_output: OnOutput | None = None
-    ) -> ExecutionResult:
+    async def run(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None = None) -> ExecutionResult:
         """Run `operation` under `profile`.
 
         Raises:

@@ -29,6 +29,8 @@ class RunDirectory:
     session: SessionWorkspace | None = None
     generation: int = 0
     """Which state of the session's files this run was parked over."""
+    work: str = "upper"
+    """What the guest sees as `/workspace/work`."""
     _placed: dict[str, int] = field(default_factory=dict, init=False)
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
@@ -40,14 +42,14 @@ class RunDirectory:
         if self.session is not None and self.session.generation() != self.generation:
             raise WorkerLost("the session's files have changed since this worker was parked")
         if files:
-            self._place("upper", files, "work")
-            with _opened(self.fd, "upper") as upper:
+            self._place(self.work, files, "work")
+            with _Opened(self.fd, self.work) as upper:
                 self._placed = {name: _changed_at(upper, name) for name in self._changes(upper).files}
         if inputs:
             self._place("inputs", inputs, "inputs")
 
     def _place(self, name: str, files: Mapping[str, bytes], under: str) -> None:
-        with _opened(self.fd, name) as directory:
+        with _Opened(self.fd, name) as directory:
             place(directory, files, owner=self.owner, under=under)
 
     def _changes(self, upper: int) -> Changes:
@@ -56,7 +58,7 @@ class RunDirectory:
     def harvest(self, limits: Limits) -> Harvest:
         """Read artifacts and changes; with a session, keep the changes."""
         notes: list[str] = []
-        with _opened(self.fd, "artifacts") as directory:
+        with _Opened(self.fd, "artifacts") as directory:
             found = collect(
                 directory,
                 max_bytes=limits.artifact_bytes,
@@ -64,7 +66,7 @@ class RunDirectory:
                 max_depth=limits.artifact_depth,
             )
         notes += [f"artifact {skipped.path} was not collected: {skipped.reason}" for skipped in found.skipped]
-        with _opened(self.fd, "upper") as upper:
+        with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
@@ -95,7 +97,7 @@ def _anything(changes: Changes) -> bool:
     return bool(changes.files or changes.deleted)
 
 
-class _opened:
+class _Opened:
     """A directory of the run, open for the length of a `with` block."""
 
     def __init__(self, root: int, name: str) -> None:

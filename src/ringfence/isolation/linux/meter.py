@@ -18,7 +18,6 @@ class RunUsage:
     cpu_ms: int | None
     memory_peak_bytes: int | None
     oom_kills: int
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

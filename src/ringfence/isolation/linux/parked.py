@@ -57,7 +57,6 @@ class ParkedWorker:
     directory: RunDirectory
     meter: Meter
     on_discard: Callable[[], None]
-    notes: tuple[str, ...] = ()
     _killed_by: str | None = field(default=None, init=False)
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
@@ -167,7 +166,6 @@ class ParkedWorker:
             elapsed_seconds=elapsed,
             cpu_ms=usage.cpu_ms if usage.cpu_ms is not None else round((report or {}).get("cpu_us", 0) / 1000),
             memory_peak_bytes=usage.memory_peak_bytes or (report["peak_kib"] * 1024 if report else None),
-            notes=(*self.notes, *usage.notes),
         )
 
     def _exit_report(self) -> dict[str, Any] | None:
@@ -283,7 +281,12 @@ class _Feed:
 async def _until_dead(pidfd: int, loop: asyncio.AbstractEventLoop) -> None:
     """Wait for the box to be gone, however often the caller is cancelled meanwhile."""
     dead: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(pidfd, lambda: dead.done() or dead.set_result(None))
+
+    def buried() -> None:
+        if not dead.done():
+            dead.set_result(None)
+
+    loop.add_reader(pidfd, buried)
     try:
         while not dead.done():
             try:

@@ -34,9 +34,8 @@ def last_capability() -> int:
 
 
 def give_up_everything(spec: dict[str, Any], sealing: Sealing, writable: tuple[bytes, ...]) -> None:
-    """Keep the limits of `spec`, no capability, the Landlock domain and the guest's filter; there is no way back."""
+    """Put on the limits of `spec`, the Landlock domain and the guest's filter; there is no way back."""
     limit(spec)
-    kernel.drop_capabilities(sealing.last_capability)
     if sealing.landlock_abi:
         landlock.enter(sealing.landlock_abi, writable)
         landlock.prove()

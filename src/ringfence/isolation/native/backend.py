@@ -1,73 +1,42 @@
-"""The native backend: starts sealed workers from zygotes and looks at each one before it may serve."""
+"""The native backend: boxes from zygotes, with nothing between us and the kernel."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import re
 import secrets
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.linux import channel, observe
-from ringfence.isolation.native import identity
-from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
-from ringfence.isolation.linux.cgroups import detect
-from ringfence.isolation.native.fork_server import ForkServer, ServerConfig
-from ringfence.isolation.linux.meter import Meter, memory_note
+from ringfence.isolation.linux.outfit import Outfit
+from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.sealed import GUEST_ID
-from ringfence.isolation.linux.parked import ParkedWorker, Streams
-from ringfence.isolation.protocol import Decoder, Kind
+from ringfence.isolation.linux.workshop import Box, HostEnds, Workshop, open_ends
+from ringfence.isolation.native import identity
+from ringfence.isolation.native.fork_server import ForkServer
 from ringfence.operation import Language
-from ringfence.outcome import Layers, SandboxType
+from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 from ringfence.workspaces.session import SessionWorkspace
 
-_BUILD_SECONDS = 20.0
 _RECYCLE_AFTER_SPAWNS = 1000
 _RECYCLE_AFTER_SECONDS = 900.0
-_FILTERS_PER_WORKER = 2
-_REMOVE_TRIES = 50
 
 
 @dataclass(slots=True)
 class _Generation:
-    """One zygote and how much it has been used; recycled so that siblings do not share a layout forever."""
+    """One zygote and how much it has been used; recycled so that siblings do not share a memory layout forever."""
 
     server: ForkServer
     born: float
     spawned: int = 0
     alive: int = 0
-    retired: bool = False
-
-
-@dataclass(slots=True)
-class _HostEnds:
-    """The host's descriptors of a worker that is being built; freed together when it fails."""
-
-    status: socket.socket
-    job: socket.socket
-    streams: Streams
-    fds: list[int] = field(default_factory=list)
-    cgroup: RunCgroup | None = None
-
-    def free(self) -> None:
-        self.status.close()
-        self.job.close()
-        self.streams.close()
-        for fd in self.fds:
-            os.close(fd)
 
 
 class NativeBackend:
@@ -77,81 +46,43 @@ class NativeBackend:
 
     def __init__(
         self,
-        configure: Callable[[WorkerSpec], ServerConfig],
+        outfit: Callable[[WorkerSpec], Outfit],
         session: Callable[[str], SessionWorkspace],
         node_command: Callable[[Language], list[str]],
         *,
         limits: Limits,
     ) -> None:
         """Nothing starts before the first worker is asked for."""
-        self._configure = configure
+        self._outfit = outfit
         self._session = session
         self._node_command = node_command
-        self._limits = limits
+        self._workshop = Workshop(limits)
         self._lock = threading.Lock()
         self._generations: dict[tuple[Any, ...], _Generation] = {}
         self._retired: list[_Generation] = []
-        self._buried_later: list[Meter] = []
         self._counter = itertools.count()
-        self._cgroups: CgroupHost | None = None
-        self._host_namespaces = observe.own_namespaces()
 
     def start(self, spec: WorkerSpec) -> ParkedWorker:
         """Build, seal and observe one worker."""
+        command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
         generation = self._take_generation(spec)
         try:
-            return self._start(spec, generation)
+            box = self._build(spec, command, generation.server)
+            try:
+                return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
+            except BaseException:
+                box.ends.close()
+                os.close(box.pidfd)
+                box.directory.close()
+                raise
         except BaseException:
             self._give_back(generation)
             raise
 
-    def _start(self, spec: WorkerSpec, generation: _Generation) -> ParkedWorker:
-        sandbox_id = f"rf-{secrets.token_hex(6)}"
-        cgroups = self._cgroup_host()
+    def _build(self, spec: WorkerSpec, command: list[str] | None, server: ForkServer) -> Box:
         session = self._session(spec.session_id) if spec.session_id is not None else None
-        offset = self._offset(session, generation.server)
-        parked_over = session.generation() if session is not None else 0
-        ends = _HostEnds(*self._spawn(spec, sandbox_id, offset, session, generation.server))
-        meter = Meter(-1, None, frozenset())
-        try:
-            meter = self._admit(ends, sandbox_id, cgroups)
-            worker_pid = _await_ready(ends.job, ends.status)
-            layers = self._observe(worker_pid, generation.server, cgroups)
-            meter.park()
-        except BaseException:
-            ends.free()
-            self._bury(meter)
-            raise
-        owner = generation.server.owner(offset)
-        return ParkedWorker(
-            sandbox_id=sandbox_id,
-            backend=self.name,
-            sandbox_type=SandboxType.NATIVE,
-            spec=spec,
-            layers=layers,
-            init_pid=meter.init_pid,
-            worker_pid=worker_pid,
-            pidfd=ends.fds[0],
-            status=ends.status,
-            job=ends.job,
-            streams=ends.streams,
-            directory=RunDirectory(ends.fds[1], owner, session, parked_over),
-            meter=meter,
-            on_discard=lambda: (self._bury(meter), self._give_back(generation)) and None,
-            notes=memory_note(cgroups.report.controllers, self._limits),
-        )
-
-    def _spawn(
-        self, spec: WorkerSpec, sandbox_id: str, offset: int, session: SessionWorkspace | None, server: ForkServer
-    ) -> tuple[socket.socket, socket.socket, Streams, list[int]]:
-        status, status_inside = channel.pair()
-        job, job_inside = socket.socketpair()
-        # the kernel then attaches the sender's pid, as this process sees it, to what the worker says
-        job.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        (stdin_inside, stdin), (stdout, stdout_inside), (stderr, stderr_inside) = os.pipe(), os.pipe(), os.pipe()
-        os.set_blocking(stdout, False)
-        os.set_blocking(stderr, False)
-        inside = [stdin_inside, stdout_inside, stderr_inside]
+        offset = self._offset(session, server)
+        sandbox_id = f"rf-{secrets.token_hex(6)}"
         message = {
             "id": sandbox_id,
             "hostname": sandbox_id,
@@ -161,53 +92,24 @@ class NativeBackend:
             "open_files": spec.open_files,
             "file_bytes": spec.file_bytes,
             "pids": spec.pids,
-            "exec": None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime),
+            "exec": command,
         }
-        streams = Streams(stdin, stdout, stderr)
+        parked_over = session.generation() if session is not None else 0
         try:
+            ends, pidfd, directory = _spawn(server, message, session)
+        except BaseException:
             if session is not None:
-                inside.append(server.open_work_directory(session.work_fd))
-            fds = server.spawn(message, (status_inside.fileno(), job_inside.fileno(), *inside))
-        except BaseException:
-            _HostEnds(status, job, streams).free()
+                session.close()
             raise
-        finally:
-            status_inside.close()
-            job_inside.close()
-            for fd in inside:
-                os.close(fd)
-        for end in (status, job):
-            end.settimeout(_BUILD_SECONDS)
-        return status, job, streams, fds
-
-    def _admit(self, ends: _HostEnds, sandbox_id: str, cgroups: CgroupHost) -> Meter:
-        """Put the init into its cgroup while it is alone in its box, then let it fork the worker."""
-        init_pid = _pid_of(ends.fds[0])
-        cgroup = cgroups.create(sandbox_id, self._limits) if cgroups.report.kind != "none" else None
-        meter = Meter(init_pid, cgroup, cgroups.report.controllers)
-        try:
-            if cgroup is not None:
-                cgroup.attach(init_pid)
-            ends.status.send(b"g")
-        except BaseException:
-            self._bury(meter)
-            raise
-        return meter
-
-    def _observe(self, worker_pid: int, server: ForkServer, cgroups: CgroupHost) -> Layers:
-        seen = observe.look(worker_pid)
-        observe.require_sealed(seen, self._host_namespaces, filters=_FILTERS_PER_WORKER)
-        controllers = cgroups.report.controllers
-        return Layers(
-            namespaces=observe.NAMESPACES,
-            capabilities_empty=True,
-            no_new_privs=True,
-            seccomp_filters=int(seen.status.get("Seccomp_filters", _FILTERS_PER_WORKER)),
+        return Box(
+            sandbox_id=sandbox_id,
+            backend=self.name,
+            sandbox_type=SandboxType.NATIVE,
+            spec=spec,
+            ends=ends,
+            pidfd=pidfd,
+            directory=RunDirectory(directory, server.owner(offset), session, parked_over),
             landlock_abi=server.landlock_abi,
-            cgroup=cgroups.report.kind,
-            host_uid=int(seen.status["Uid"].split("\t")[0]),
-            memory_limit="cgroup" if "memory" in controllers else "sampled",
-            notes=tuple(f"no {missing} cgroup: {cgroups.report.reason}" for missing in cgroups.report.missing),
         )
 
     def _offset(self, session: SessionWorkspace | None, server: ForkServer) -> int:
@@ -216,13 +118,6 @@ class NativeBackend:
         if session is not None and session.owner is not None:
             return identity.session_offset(session.owner[0])
         return identity.run_offset(next(self._counter))
-
-    def _cgroup_host(self) -> CgroupHost:
-        with self._lock:
-            if self._cgroups is None:
-                self._cgroups = detect()
-                self._cgroups.sweep()
-            return self._cgroups
 
     def _take_generation(self, spec: WorkerSpec) -> _Generation:
         key = (spec.packages, spec.preload)
@@ -233,12 +128,11 @@ class NativeBackend:
                 current.alive += 1
                 return current
         # started outside the lock: others go on with the old one meanwhile
-        fresh = _Generation(ForkServer(self._configure(spec)), time.monotonic(), spawned=1, alive=1)
+        fresh = _Generation(ForkServer(self._outfit(spec)), time.monotonic(), spawned=1, alive=1)
         with self._lock:
             replaced = self._generations.get(key)
             self._generations[key] = fresh
             if replaced is not None:
-                replaced.retired = True
                 self._retired.append(replaced)
         self._close_unused()
         return fresh
@@ -255,15 +149,6 @@ class NativeBackend:
         for generation in unused:
             generation.server.close()
 
-    def _bury(self, meter: Meter) -> None:
-        """Remove a run's cgroup, and with it any that were still busy before."""
-        with self._lock:
-            pending, self._buried_later = [*self._buried_later, meter], []
-        still_busy = [each for each in pending if not each.bury()]
-        if still_busy:
-            with self._lock:
-                self._buried_later += still_busy
-
     def close(self) -> None:
         """End every zygote, and with it every run that is left."""
         with self._lock:
@@ -272,47 +157,28 @@ class NativeBackend:
             self._retired.clear()
         for generation in servers:
             generation.server.close()
-        for _ in range(_REMOVE_TRIES):
-            with self._lock:
-                self._buried_later = [meter for meter in self._buried_later if not meter.bury()]
-                if not self._buried_later:
-                    break
-            time.sleep(0.01)  # the kernel is still burying the last members
-        if self._cgroups is not None:
-            self._cgroups.close()
+        self._workshop.close()
+
+
+def _spawn(server: ForkServer, message: dict[str, Any], session: SessionWorkspace | None) -> tuple[HostEnds, int, int]:
+    """Have the zygote fork an init that holds the inside ends; return the host's ends, its pidfd and its directory."""
+    host, inside = open_ends()
+    lower: list[int] = []
+    try:
+        if session is not None:
+            lower.append(server.open_work_directory(session.work_fd))
+        streams = (inside.stdin, inside.stdout, inside.stderr)
+        pidfd, directory = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower))
+    except BaseException:
+        host.close()
+        raise
+    finally:
+        inside.close()
+        for fd in lower:
+            os.close(fd)
+    return host, pidfd, directory
 
 
 def _worn(generation: _Generation) -> bool:
     age = time.monotonic() - generation.born
     return generation.spawned >= _RECYCLE_AFTER_SPAWNS or age > _RECYCLE_AFTER_SECONDS
-
-
-def _pid_of(pidfd: int) -> int:
-    """Return the pid, as this process sees it, of what the kernel says the descriptor stands for."""
-    text = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-    found = re.search(r"^Pid:\s+(\d+)$", text, re.MULTILINE)
-    if found is None:
-        raise InternalError("the init of the box died at once")
-    return int(found[1])
-
-
-def _await_ready(job: socket.socket, status: socket.socket) -> int:
-    """Wait until the worker is parked and return its pid, as the kernel attached it to the message."""
-    decoder = Decoder(limit=64)
-    credentials = struct.Struct("3i")
-    while True:
-        try:
-            data, ancillary, _, _ = job.recvmsg(64, socket.CMSG_SPACE(credentials.size))
-        except TimeoutError:
-            raise InternalError("the worker did not become ready in time") from None
-        if not data:
-            raise IsolationUnavailable(f"the worker ended before it was ready: {_failure(status)}")
-        pid = next((credentials.unpack(payload)[0] for _, kind, payload in ancillary if kind == socket.SCM_CREDENTIALS), 0)
-        if (Kind.READY, b"") in decoder.feed(data) and pid:
-            return int(pid)
-
-
-def _failure(status: socket.socket) -> str:
-    with contextlib.suppress(OSError):
-        return status.recv(4096)[5:].decode("utf-8", "replace")
-    return "no reason given"

@@ -2,66 +2,34 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import socket
 import subprocess
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.linux import channel, kernel
+from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.native import identity
-from ringfence.isolation.native.template import Template
 
 _ANSWER_SECONDS = 30.0
 _SOURCE = str(Path(__file__).resolve().parents[3])
 _BOOT = "import sys; sys.path.append({source!r}); from ringfence.isolation.native.launcher import main; main({a}, {b})"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """Everything a zygote is made from; two equal configs may share one zygote."""
-
-    executable: str
-    template: Template
-    base_filter: bytes
-    seal_filter: bytes
-    init_filter: bytes
-    landlock_abi: int
-    environment: tuple[tuple[str, str], ...]
-    sys_path: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-
-    def to_message(self, *, mapped_by_host: bool) -> dict[str, Any]:
-        """Return plain JSON values for the launcher."""
-        return {
-            "mapped_by_host": mapped_by_host,
-            "source": _SOURCE,
-            "template": self.template.to_message(),
-            "base_filter": base64.b64encode(self.base_filter).decode(),
-            "seal_filter": base64.b64encode(self.seal_filter).decode(),
-            "init_filter": base64.b64encode(self.init_filter).decode(),
-            "landlock_abi": self.landlock_abi,
-            "environment": dict(self.environment),
-            "sys_path": self.sys_path,
-            "preload": self.preload,
-        }
-
-
 class ForkServer:
     """A running zygote; `spawn` may be called from several threads."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, outfit: Outfit) -> None:
         """Start the launcher and wait until its zygote serves.
 
         Raises:
             IsolationUnavailable: The namespaces or mounts cannot be made here.
         """
         self.base_id = _root_base() if os.geteuid() == 0 else None
-        self.landlock_abi = config.landlock_abi
+        self.landlock_abi = outfit.landlock_abi
         self._host, launcher_end = channel.pair()
         self._control, zygote_end = channel.pair()
         self._spawning = threading.Lock()
@@ -70,7 +38,7 @@ class ForkServer:
             ends = (launcher_end.fileno(), zygote_end.fileno())
             boot = _BOOT.format(source=_SOURCE, a=ends[0], b=ends[1])
             self._process = subprocess.Popen(
-                [config.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot],
+                [outfit.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot],
                 env={},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -79,15 +47,16 @@ class ForkServer:
                 cwd="/",
             )
         try:
-            self._start(config)
+            self._start(outfit)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, config: ServerConfig) -> None:
+    def _start(self, outfit: Outfit) -> None:
         for end in (self._host, self._control):
             end.settimeout(_ANSWER_SECONDS)
-        channel.send(self._host, config.to_message(mapped_by_host=self.base_id is not None))
+        message = outfit.to_message(source=_SOURCE)
+        channel.send(self._host, {**message, "mapped_by_host": self.base_id is not None})
         if self.base_id is not None:
             self._expect(self._host, "unshared")
             for kind in ("uid_map", "gid_map"):

@@ -12,7 +12,7 @@ def choose_base(uid_map: str) -> int | None:
     """Return the first id of a range for runs that is mapped here, given the text of `/proc/self/uid_map`."""
     mapped = [tuple(map(int, line.split())) for line in uid_map.splitlines() if line.strip()]
     for inside, _, count in mapped:
-        if inside <= SESSION_UIDS.start and _PREFERRED_BASE + RANGE <= inside + count:
+        if inside <= SESSION_UIDS.start and inside + count >= _PREFERRED_BASE + RANGE:
             return _PREFERRED_BASE
     return None
 

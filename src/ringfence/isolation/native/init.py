@@ -10,6 +10,7 @@ from ringfence.isolation.linux import kernel, sealed
 from ringfence.isolation.linux.sealed import GUEST_ID, Sealing
 from ringfence.isolation.native import box
 
+
 class Endpoints(NamedTuple):
     """The descriptors of one run, as the zygote received them."""
 
@@ -31,6 +32,8 @@ def main(spec: dict[str, Any], ends: Endpoints, sealing: Sealing) -> NoReturn:
             os._exit(0)  # the host changed its mind
         stage = "identity"
         _become(spec["uid"])
+        stage = "privileges"
+        kernel.drop_capabilities(sealing.last_capability)
         stage = "sealing"
         sealed.give_up_everything(spec, sealing, box.WRITABLE)
         stage = "fork"
@@ -66,5 +69,3 @@ def _become(uid: int) -> None:
     kernel.write_file("/proc/self/uid_map", b"%d %d 1" % (GUEST_ID, uid))
     kernel.write_file("/proc/self/gid_map", b"%d %d 1" % (GUEST_ID, uid))
     kernel.write_file("/proc/self/oom_score_adj", b"1000")
-
-

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from ringfence.isolation.linux import channel, kernel
 from ringfence.isolation.linux.sealed import GUEST_ID
+from ringfence.isolation.linux.view import BoxView
 from ringfence.isolation.native import template, zygote
 
 _NAMESPACES = (
@@ -48,7 +49,7 @@ def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any])
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (bound, bound))
     os.umask(0o022)
-    shown = template.Template.from_message(config["template"])
+    shown = BoxView.from_message(config["view"])
     if config["mapped_by_host"]:
         # as root, while host paths below directories like /root can still be walked
         trees = template.open_trees(shown)
@@ -84,7 +85,6 @@ def _await_go(host: socket.socket) -> None:
     answer, _ = channel.receive(host)
     if answer is None:
         os._exit(0)
-
 
 
 def _serve_work_directories(host: socket.socket) -> NoReturn:

@@ -10,7 +10,7 @@ from functools import cache
 from ringfence.capability.limits import Limits
 from ringfence.errors import RingfenceError
 from ringfence.isolation.linux import kernel
-from ringfence.isolation.native import configure
+from ringfence.isolation.linux.outfit import outfit
 from ringfence.isolation.native.backend import NativeBackend
 from ringfence.outcome import Layers
 from ringfence.ports import WorkerSpec
@@ -33,7 +33,7 @@ def probe() -> Report:
     """Start one native worker, observe it from outside, throw it away; the answer holds for this process's life."""
     facts = {"kernel": platform.release(), "machine": platform.machine(), "landlock_abi": str(kernel.landlock_abi())}
     backend = NativeBackend(
-        configure=lambda spec: configure.server_config(spec.packages, spec.preload, node_cache=None),
+        outfit=lambda spec: outfit(spec.packages, spec.preload, node_cache=None),
         session=_no_session,
         node_command=lambda language: [language],
         limits=Limits(),

@@ -7,16 +7,13 @@ dies, the kernel takes every run with it; when the host goes away, its control c
 from __future__ import annotations
 
 import base64
-import gc
-import importlib
 import os
 import signal
 import socket
-import sys
 from typing import Any, NoReturn
 
-from ringfence.isolation import worker
-from ringfence.isolation.linux import channel, kernel, sealed
+from ringfence.isolation.linux import channel, interpreter, kernel, sealed
+from ringfence.isolation.linux.view import BoxView
 from ringfence.isolation.native import box, init, template
 
 
@@ -26,14 +23,14 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
     # children are never waited for here: the host holds a pidfd of each
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     kernel.unshare(kernel.CLONE_NEWNS)
-    template.enter(template.Template.from_message(config["template"]), trees)
+    template.enter(BoxView.from_message(config["view"]), trees)
     sealing = sealed.Sealing(
         seal_filter=base64.b64decode(config["seal_filter"]),
         init_filter=base64.b64decode(config["init_filter"]),
         landlock_abi=config["landlock_abi"],
         last_capability=sealed.last_capability(),
     )
-    _prepare_interpreter(config)
+    interpreter.prepare(config)
     kernel.load_filter(base64.b64decode(config["base_filter"]))
     own = box.own_namespaces()
     channel.send(control, {"ready": True})
@@ -42,23 +39,6 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
         if spec is None:
             os._exit(0)
         _spawn(spec, fds, control, sealing, own)
-
-
-def _prepare_interpreter(config: dict[str, Any]) -> None:
-    """Import, warm and freeze, so that the children share as many pages as possible."""
-    os.environ.update(config["environment"])
-    sys.path[:] = ["", *(path for path in sys.path if path not in ("", config["source"])), *config["sys_path"]]
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    for module in config["preload"]:
-        importlib.import_module(module)
-    worker.warm()
-    # a forked copy of a process with threads is a process with held locks
-    if len(os.listdir("/proc/self/task")) != 1:
-        raise RuntimeError(f"preloading {config['preload']} started threads")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ringfence"]:
-        del sys.modules[name]
-    gc.collect()
-    gc.freeze()
 
 
 def _spawn(

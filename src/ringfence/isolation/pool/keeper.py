@@ -55,7 +55,9 @@ class Keeper:
         self._changed = threading.Condition()
         self._closed = False
         # a starter lives as long as the keeper: the launcher asks to die with the thread that made it
-        self._threads = [threading.Thread(target=self._work, name=f"ringfence-{n}", daemon=True) for n in range(starters)]
+        self._threads = [
+            threading.Thread(target=self._work, name=f"ringfence-{n}", daemon=True) for n in range(starters)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -165,7 +167,7 @@ class Keeper:
                 case _Shelf() as shelf, WorkerSpec() as spec:
                     self._start(shelf, spec)
                 case worker:
-                    worker.discard()  # type: ignore[union-attr]
+                    worker.discard()
 
     def _next_task(self) -> tuple[_Shelf, WorkerSpec] | Worker | None:
         """Choose what a starter does next: callers who wait come first, then burials, then the reserve."""
@@ -222,7 +224,9 @@ class Keeper:
                 self._changed.notify()
                 return
             shelf.quiet_until = time.monotonic() + _BACK_OFF_SECONDS
-            reported = error if isinstance(error, RingfenceError) else IsolationUnavailable(f"no worker starts: {error}")
+            reported = (
+                error if isinstance(error, RingfenceError) else IsolationUnavailable(f"no worker starts: {error}")
+            )
             while shelf.waiters:
                 waiter = shelf.waiters.popleft()
                 if waiter.set_running_or_notify_cancel():

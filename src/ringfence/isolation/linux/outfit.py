@@ -1,14 +1,16 @@
-"""Decides what a box of this machine shows: which trees of the host, under which names, and the filters it runs under."""
+"""What the boxes of this machine are made with: which trees of the host they show, and the filters they run under."""
 
 from __future__ import annotations
 
+import base64
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ringfence.isolation.linux import kernel
-from ringfence.isolation.native.fork_server import ServerConfig
 from ringfence.isolation.linux.seccomp import filters
-from ringfence.isolation.native.template import Template
+from ringfence.isolation.linux.view import BoxView
 from ringfence.runtimes import node, packages, python
 
 _PACKAGES = str(packages.BOX_PATH)
@@ -31,8 +33,37 @@ _ENVIRONMENT = {
 }
 
 
-def server_config(environment_path: str | None, preload: tuple[str, ...], node_cache: Path | None) -> ServerConfig:
-    """Return what a zygote with this package environment is made from.
+@dataclass(frozen=True, slots=True)
+class Outfit:
+    """Everything a box is made from before any run is known; equal outfits may share a zygote."""
+
+    executable: str
+    view: BoxView
+    base_filter: bytes
+    seal_filter: bytes
+    init_filter: bytes
+    landlock_abi: int
+    environment: tuple[tuple[str, str], ...]
+    sys_path: tuple[str, ...]
+    preload: tuple[str, ...]
+
+    def to_message(self, *, source: str) -> dict[str, Any]:
+        """Return plain JSON values; `source` is where the inside finds this package while it starts."""
+        return {
+            "source": source,
+            "view": self.view.to_message(),
+            "base_filter": base64.b64encode(self.base_filter).decode(),
+            "seal_filter": base64.b64encode(self.seal_filter).decode(),
+            "init_filter": base64.b64encode(self.init_filter).decode(),
+            "landlock_abi": self.landlock_abi,
+            "environment": dict(self.environment),
+            "sys_path": self.sys_path,
+            "preload": self.preload,
+        }
+
+
+def outfit(environment_path: str | None, preload: tuple[str, ...], node_cache: Path | None) -> Outfit:
+    """Return what boxes with this package environment are made from.
 
     Raises:
         IsolationUnavailable: The interpreter cannot be shown to the guest, or the machine is unknown.
@@ -43,9 +74,9 @@ def server_config(environment_path: str | None, preload: tuple[str, ...], node_c
     environment = dict(_ENVIRONMENT)
     if environment_path is not None:
         environment["PYTHONPATH"] = _PACKAGES
-    return ServerConfig(
+    return Outfit(
         executable=str(interpreter.executable),
-        template=_template(interpreter, runtime, environment_path),
+        view=_view(interpreter, runtime, environment_path),
         base_filter=filters.base_filter(machine),
         seal_filter=filters.seal_filter(machine),
         init_filter=filters.init_filter(machine),
@@ -56,7 +87,7 @@ def server_config(environment_path: str | None, preload: tuple[str, ...], node_c
     )
 
 
-def _template(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | None, environment_path: str | None) -> Template:
+def _view(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | None, environment_path: str | None) -> BoxView:
     trees = [(str(tree), str(tree)) for tree in interpreter.trees]
     links = [(str(interpreter.executable), f"{_BIN}/{name}") for name in ("python", "python3")]
     for tree in python.system_trees():
@@ -74,4 +105,4 @@ def _template(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | Non
         trees.append((environment_path, _PACKAGES))
     # outer trees first, so that an inner one is not covered
     trees.sort(key=lambda tree: tree[1].count("/"))
-    return Template(tuple(trees), tuple(links), tuple(map(str, interpreter.hidden)))
+    return BoxView(tuple(trees), tuple(links), tuple(map(str, interpreter.hidden)))

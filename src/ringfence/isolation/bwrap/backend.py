@@ -1,0 +1,178 @@
+"""The bubblewrap backend: for machines that let only the distribution's `bwrap` make user namespaces.
+
+Ubuntu since 23.10 takes the capabilities from unprivileged user namespaces and exempts `/usr/bin/bwrap` by its path.
+The worker inside is the same, and Landlock and seccomp are applied in it; what bubblewrap cannot do is said in the
+notes of every result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ringfence.authority.profile import Isolation
+from ringfence.capability.limits import Limits
+from ringfence.errors import IsolationUnavailable
+from ringfence.isolation.bwrap.argv import SOURCE, bwrap_argv
+from ringfence.isolation.linux import channel
+from ringfence.isolation.linux.outfit import Outfit
+from ringfence.isolation.linux.parked import ParkedWorker
+from ringfence.isolation.linux.view import GENERATED
+from ringfence.isolation.linux.workshop import Box, HostEnds, InsideEnds, Workshop, open_ends
+from ringfence.operation import Language
+from ringfence.outcome import SandboxType
+from ringfence.ports import WorkerSpec
+from ringfence.workspaces.run_directory import RunDirectory
+
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+_BOOT = "import sys; sys.path.append({source!r}); from ringfence.isolation.bwrap.inside import main; main({a}, {b})"
+_UNPRIVILEGED = 0x7246_FFFE  # who bwrap runs as when we are root: it would map the caller's own id
+_NOTES = (
+    "built by bubblewrap: the number of files is not limited, only their bytes",
+    "built by bubblewrap: /proc shows the kernel's public files, not the processes alone",
+)
+
+
+class BwrapBackend:
+    """Implements `ports.Backend` with the system's bubblewrap."""
+
+    name = Isolation.BWRAP.value
+
+    def __init__(
+        self,
+        outfit: Callable[[WorkerSpec], Outfit],
+        node_command: Callable[[Language], list[str]],
+        *,
+        limits: Limits,
+    ) -> None:
+        """Nothing starts before the first worker is asked for."""
+        self._outfit = outfit
+        self._node_command = node_command
+        self._workshop = Workshop(limits)
+
+    def start(self, spec: WorkerSpec) -> ParkedWorker:
+        """Build, seal and observe one worker."""
+        bwrap = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin")
+        if bwrap is None:
+            raise IsolationUnavailable("bubblewrap is not installed", fix="apt-get install bubblewrap")
+        if spec.session_id is not None:
+            raise IsolationUnavailable("a session's files need the native backend", fix="see `ringfence doctor`")
+        command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
+        outfit = self._outfit(spec)
+        if not outfit.landlock_abi:
+            raise IsolationUnavailable(
+                "under bubblewrap, inputs are kept read-only by Landlock, which this kernel lacks"
+            )
+        ends, inside = open_ends()
+        sandbox_id = f"rf-{secrets.token_hex(6)}"
+        try:
+            process, init_pid = _launch(bwrap, outfit, spec, sandbox_id, inside)
+        except BaseException:
+            ends.close()
+            raise
+        finally:
+            inside.close()
+        try:
+            box = self._box(spec, sandbox_id, outfit, command, ends, init_pid)
+            return self._workshop.park(box, on_discard=lambda: _reap(process))
+        except BaseException:
+            ends.close()
+            _reap(process)
+            raise
+
+    def _box(
+        self,
+        spec: WorkerSpec,
+        sandbox_id: str,
+        outfit: Outfit,
+        command: list[str] | None,
+        ends: HostEnds,
+        init_pid: int,
+    ) -> Box:
+        run = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "pids": spec.pids, "exec": command}
+        channel.send(ends.status, {**outfit.to_message(source=SOURCE), "spec": run})
+        pidfd = os.pidfd_open(init_pid)
+        answer, received = channel.receive(ends.status)
+        if answer is None or not received:
+            os.close(pidfd)
+            raise IsolationUnavailable("the box that bubblewrap built ended while it was being furnished")
+        owner = None if os.geteuid() else (_UNPRIVILEGED, _UNPRIVILEGED)
+        return Box(
+            sandbox_id=sandbox_id,
+            backend=self.name,
+            sandbox_type=SandboxType.BWRAP,
+            spec=spec,
+            ends=ends,
+            pidfd=pidfd,
+            directory=RunDirectory(received[0], owner, work="work"),
+            landlock_abi=outfit.landlock_abi,
+            notes=_NOTES,
+        )
+
+    def close(self) -> None:
+        """Remove what the last boxes left."""
+        self._workshop.close()
+
+
+def _launch(
+    bwrap: str, outfit: Outfit, spec: WorkerSpec, sandbox_id: str, inside: InsideEnds
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start bubblewrap and return it with the host's pid of the box's init."""
+    status, job = inside.status.fileno(), inside.job.fileno()
+    info, info_inside = os.pipe()
+    generated = {where: _memory_file(text) for where, text in GENERATED.items()}
+    boot = _BOOT.format(source=SOURCE, a=status, b=job)
+    argv = bwrap_argv(
+        outfit.view,
+        bwrap=bwrap,
+        package=_PACKAGE,
+        hostname=sandbox_id,
+        disk_bytes=spec.disk_bytes,
+        info_fd=info_inside,
+        generated=generated,
+        command=[outfit.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot],
+    )
+    who: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        who = {"user": _UNPRIVILEGED, "group": _UNPRIVILEGED, "extra_groups": []}
+    try:
+        process = subprocess.Popen(
+            argv,
+            env={},
+            stdin=inside.stdin,
+            stdout=inside.stdout,
+            stderr=inside.stderr,
+            pass_fds=(status, job, info_inside, *generated.values()),
+            cwd="/",
+            **who,
+        )
+    finally:
+        os.close(info_inside)
+        for fd in generated.values():
+            os.close(fd)
+    with open(info, "rb") as answer:
+        said = answer.read()
+    try:
+        return process, int(json.loads(said)["child-pid"])
+    except (ValueError, KeyError):
+        process.kill()
+        process.wait()
+        raise IsolationUnavailable("bubblewrap could not build a box here", fix="run `ringfence doctor`") from None
+
+
+def _memory_file(text: str) -> int:
+    fd = os.memfd_create("ringfence", os.MFD_CLOEXEC)
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()

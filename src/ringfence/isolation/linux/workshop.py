@@ -1,0 +1,226 @@
+"""Turns a box that is being built into a parked worker: admitted to its cgroup, ready, and observed from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.capability.limits import Limits
+from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.isolation.linux import channel, observe
+from ringfence.isolation.linux.cgroup_contract import CgroupHost
+from ringfence.isolation.linux.cgroups import detect
+from ringfence.isolation.linux.meter import Meter, memory_note
+from ringfence.isolation.linux.parked import ParkedWorker, Streams
+from ringfence.isolation.protocol import Decoder, Kind
+from ringfence.outcome import Layers, SandboxType
+from ringfence.ports import WorkerSpec
+from ringfence.workspaces.run_directory import RunDirectory
+
+_BUILD_SECONDS = 20.0
+_FILTERS_PER_WORKER = 2
+_LAST_BURIALS = 100
+_CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass(slots=True)
+class HostEnds:
+    """The host's ends of everything that crosses into one box."""
+
+    status: socket.socket
+    job: socket.socket
+    streams: Streams
+
+    def close(self) -> None:
+        """Close them; whatever waits on the other side ends."""
+        self.status.close()
+        self.job.close()
+        self.streams.close()
+
+
+@dataclass(slots=True)
+class InsideEnds:
+    """The box's ends, to be handed over and then closed here."""
+
+    status: socket.socket
+    job: socket.socket
+    stdin: int
+    stdout: int
+    stderr: int
+
+    def close(self) -> None:
+        """Close the host's copies."""
+        self.status.close()
+        self.job.close()
+        for fd in (self.stdin, self.stdout, self.stderr):
+            os.close(fd)
+
+
+def open_ends() -> tuple[HostEnds, InsideEnds]:
+    """Make the channels and pipes of one box."""
+    status, status_inside = channel.pair()
+    job, job_inside = socket.socketpair()
+    # the kernel then attaches the sender's pid, as this process sees it, to what the worker says
+    job.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    (stdin_inside, stdin), (stdout, stdout_inside), (stderr, stderr_inside) = os.pipe(), os.pipe(), os.pipe()
+    os.set_blocking(stdout, False)
+    os.set_blocking(stderr, False)
+    for end in (status, job):
+        end.settimeout(_BUILD_SECONDS)
+    host = HostEnds(status, job, Streams(stdin, stdout, stderr))
+    return host, InsideEnds(status_inside, job_inside, stdin_inside, stdout_inside, stderr_inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box whose init is running and waits to be admitted."""
+
+    sandbox_id: str
+    backend: str
+    sandbox_type: SandboxType
+    spec: WorkerSpec
+    ends: HostEnds
+    pidfd: int
+    directory: RunDirectory
+    landlock_abi: int
+    notes: tuple[str, ...] = ()
+
+
+class Workshop:
+    """Holds what the boxes of one backend share on the host: the cgroups, and the list of those still to be removed."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Park every worker under `limits`; a run's own are put in force when it starts."""
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._cgroups: CgroupHost | None = None
+        self._unburied: list[Meter] = []
+        self._host_namespaces = observe.own_namespaces()
+
+    def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
+        """Admit the init to its cgroup, wait for its worker, and look at it.
+
+        Raises:
+            IsolationUnavailable: The kernel does not report every promised layer.
+        """
+        cgroups = self._cgroup_host()
+        meter = Meter(_pid_of(box.pidfd), None, frozenset())
+        try:
+            if cgroups.report.kind != "none":
+                cgroup = cgroups.create(box.sandbox_id, self._limits)
+                meter = Meter(meter.init_pid, cgroup, cgroups.report.controllers)
+                # while the init is alone: what it forks is born in the cgroup
+                cgroup.attach(meter.init_pid)
+            box.ends.status.send(b"g")
+            worker_pid = _await_ready(box.ends.job, box.ends.status)
+            layers = self._observe(worker_pid, box, cgroups)
+            meter.park()
+        except BaseException:
+            self._bury(meter)
+            raise
+
+        def discard() -> None:
+            self._bury(meter)
+            on_discard()
+
+        return ParkedWorker(
+            sandbox_id=box.sandbox_id,
+            backend=box.backend,
+            sandbox_type=box.sandbox_type,
+            spec=box.spec,
+            layers=layers,
+            init_pid=meter.init_pid,
+            worker_pid=worker_pid,
+            pidfd=box.pidfd,
+            status=box.ends.status,
+            job=box.ends.job,
+            streams=box.ends.streams,
+            directory=box.directory,
+            meter=meter,
+            on_discard=discard,
+        )
+
+    def _observe(self, worker_pid: int, box: Box, cgroups: CgroupHost) -> Layers:
+        seen = observe.look(worker_pid)
+        observe.require_sealed(seen, self._host_namespaces, filters=_FILTERS_PER_WORKER)
+        controllers = cgroups.report.controllers
+        missing = tuple(f"no {name} cgroup: {cgroups.report.reason}" for name in cgroups.report.missing)
+        return Layers(
+            namespaces=observe.NAMESPACES,
+            capabilities_empty=True,
+            no_new_privs=True,
+            seccomp_filters=int(seen.status.get("Seccomp_filters", _FILTERS_PER_WORKER)),
+            landlock_abi=box.landlock_abi,
+            cgroup=cgroups.report.kind,
+            host_uid=int(seen.status["Uid"].split("\t")[0]),
+            memory_limit="cgroup" if "memory" in controllers else "sampled",
+            notes=(*box.notes, *missing, *memory_note(controllers, self._limits)),
+        )
+
+    def _cgroup_host(self) -> CgroupHost:
+        with self._lock:
+            if self._cgroups is None:
+                self._cgroups = detect()
+                self._cgroups.sweep()
+            return self._cgroups
+
+    def _bury(self, meter: Meter) -> None:
+        """Remove a run's cgroup, and with it any that were still busy before."""
+        with self._lock:
+            pending, self._unburied = [*self._unburied, meter], []
+        still_busy = [each for each in pending if not each.bury()]
+        if still_busy:
+            with self._lock:
+                self._unburied += still_busy
+
+    def close(self) -> None:
+        """Remove what is left once every box is dead."""
+        for _ in range(_LAST_BURIALS):
+            with self._lock:
+                self._unburied = [meter for meter in self._unburied if not meter.bury()]
+                done = not self._unburied
+            if done:
+                break
+            time.sleep(0.01)  # the kernel is still taking the last members apart
+        if self._cgroups is not None:
+            self._cgroups.close()
+
+
+def _pid_of(pidfd: int) -> int:
+    """Return the pid, as this process sees it, of what the kernel says the descriptor stands for."""
+    text = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+    found = re.search(r"^Pid:\s+(\d+)$", text, re.MULTILINE)
+    if found is None:
+        raise InternalError("the init of the box died at once")
+    return int(found[1])
+
+
+def _await_ready(job: socket.socket, status: socket.socket) -> int:
+    """Wait until the worker is parked and return its pid, as the kernel attached it to the message."""
+    decoder = Decoder(limit=64)
+    while True:
+        try:
+            data, ancillary, _, _ = job.recvmsg(64, socket.CMSG_SPACE(_CREDENTIALS.size))
+        except TimeoutError:
+            raise InternalError("the worker did not become ready in time") from None
+        if not data:
+            raise IsolationUnavailable(f"the worker ended before it was ready: {_failure(status)}")
+        pids = [_CREDENTIALS.unpack(payload)[0] for _, kind, payload in ancillary if kind == socket.SCM_CREDENTIALS]
+        if (Kind.READY, b"") in decoder.feed(data) and pids and pids[0] > 0:
+            return int(pids[0])
+
+
+def _failure(status: socket.socket) -> str:
+    with contextlib.suppress(OSError):
+        for kind, payload in Decoder(limit=4096).feed(status.recv(4096)):
+            if kind is Kind.FAILED:
+                return payload.decode("utf-8", "replace")
+    return "no reason given"
