@@ -19,7 +19,7 @@ import pytest
 
 from ringfence.capability.limits import MIB, Limits
 from ringfence.isolation.native.cgroup_contract import CgroupHost, RunCgroup
-from ringfence.isolation.native.cgroup_owner import parse_owner
+from ringfence.isolation.native.cgroup_owner import forbid_forks, parse_owner
 from ringfence.isolation.native.cgroup_plan import plan
 from ringfence.isolation.native.cgroups import detect
 from ringfence.isolation.native.metering import ProcMeter
@@ -30,16 +30,19 @@ SHARED_HOG = (
 )
 FORKS = """
 import os, signal
-made = 0
+made = []
 try:
-    while made < 64:
-        if os.fork() == 0:
+    while len(made) < 64:
+        made.append(os.fork())
+        if made[-1] == 0:
             signal.pause()
-        made += 1
 except OSError as error:
-    print(made, error.errno)
+    print(len(made), error.errno)
 else:
-    print(made, 0)
+    print(len(made), 0)
+for pid in made:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 """
 BURN = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
 HIDDEN_BURN = """
@@ -249,9 +252,12 @@ def test_nothing_of_one_run_shows_in_the_counters_of_the_next(host: CgroupHost, 
     first.attach(held.pid)
     held.go()
     assert first.usage().pids_refused == 1
-    wait_until(first.remove)
+    wait_until(lambda: file_of(first, "pids.current") == "0\n")
+    assert first.remove()
 
     second = host.create("second", Limits())
+    if host.report.kind == "v1":
+        assert len(set(first.paths) & set(second.paths)) == len(first.paths) - 1
     used = second.usage()
     assert (used.cpu_ms, used.oom_kills, used.pids_refused) == (0, 0, 0)
     assert int(file_of(second, "pids.max")) == Limits().pids
@@ -353,6 +359,16 @@ def start_owner(program: str) -> tuple[subprocess.Popen[str], int, list[str]]:
     with owner.stdout as output:
         pid, *paths = output.readline().split()
     return owner, int(pid), paths
+
+
+def test_a_leftover_cannot_fork_once_the_sweep_has_begun(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
+    run = host.create("outrun", Limits())
+    held = guest(FORKS)
+    run.attach(held.pid)
+    for path in run.paths:
+        forbid_forks(path)
+    assert held.go() == f"0 {errno.EAGAIN}\n"
+    wait_until(run.remove)
 
 
 @pytest.mark.parametrize("program", [LEFT_ALONE, LEFT_BOMB])
