@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -328,39 +326,6 @@ def test_a_hundred_runs_leave_no_directory_and_no_descriptor(host: CgroupHost, g
     assert (owned_directories(host), len(os.listdir("/proc/self/fd"))) == before
 
 
-OWNER = """
-import os, signal, subprocess, sys
-from ringfence.capability.limits import Limits
-from ringfence.isolation.native.cgroups import detect
-host = detect()
-run = host.create("left", Limits(pids=32))
-guest = subprocess.Popen([sys.executable, "-I", "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE, start_new_session=True)
-run.attach(guest.pid)
-guest.stdin.write(b"go"); guest.stdin.close()
-print(guest.pid, *run.paths, flush=True)
-signal.pause()
-"""
-LEFT_ALONE = "import sys, signal; sys.stdin.read(); signal.pause()"
-LEFT_BOMB = """
-import os, sys
-sys.stdin.read()
-while True:
-    try:
-        os.fork()
-    except OSError:
-        pass
-"""
-
-
-def start_owner(program: str) -> tuple[subprocess.Popen[str], int, list[str]]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, program], stdout=subprocess.PIPE, text=True, env=environment)
-    assert owner.stdout is not None
-    with owner.stdout as output:
-        pid, *paths = output.readline().split()
-    return owner, int(pid), paths
-
-
 def test_a_leftover_cannot_fork_once_the_sweep_has_begun(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     run = host.create("outrun", Limits())
     held = guest(FORKS)
@@ -369,54 +334,6 @@ def test_a_leftover_cannot_fork_once_the_sweep_has_begun(host: CgroupHost, guest
         forbid_forks(path)
     assert held.go() == f"0 {errno.EAGAIN}\n"
     wait_until(run.remove)
-
-
-@pytest.mark.parametrize("program", [LEFT_ALONE, LEFT_BOMB])
-def test_a_sweep_clears_what_a_killed_owner_left_and_spares_a_live_one(host: CgroupHost, program: str) -> None:
-    dead, left_pid, left_paths = start_owner(program)
-    live, live_pid, live_paths = start_owner(LEFT_ALONE)
-    try:
-        pidfd = os.pidfd_open(left_pid)
-        dead.kill()
-        dead.wait()
-        assert all(os.path.isdir(path) for path in left_paths)
-
-        gone = host.sweep()
-
-        assert {os.path.dirname(path) for path in left_paths} <= set(gone)
-        assert not any(os.path.exists(os.path.dirname(path)) for path in left_paths)
-        assert select.select([pidfd], [], [], 0)[0] == [pidfd]
-        os.close(pidfd)
-        os.kill(live_pid, 0)
-        assert all(os.path.isdir(path) for path in live_paths)
-    finally:
-        live.kill()
-        live.wait()
-        host.sweep()
-    assert not any(os.path.exists(path) for path in live_paths)
-
-
-def test_two_sweeps_at_once_both_succeed(host: CgroupHost) -> None:
-    owners = [start_owner(LEFT_ALONE) for _ in range(3)]
-    for owner, _, _ in owners:
-        owner.kill()
-        owner.wait()
-    failures: list[OSError] = []
-
-    def sweep() -> None:
-        try:
-            host.sweep()
-        except OSError as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=sweep) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    host.sweep()
-    assert failures == []
-    assert not any(os.path.exists(os.path.dirname(path)) for _, _, paths in owners for path in paths)
 
 
 def test_detection_leaves_nothing_behind(host: CgroupHost) -> None:
