@@ -154,8 +154,8 @@ def fix_for(plan_: Plan, *, root: bool) -> str:
     if read_only:
         return (
             "this is a container with a read-only cgroup tree: start it with "
-            "`--cgroupns private --security-opt writable-cgroups=true` (Docker 28+), "
-            "or `-v /sys/fs/cgroup:/sys/fs/cgroup:rw --cgroupns private`"
+            "`--cgroupns private --security-opt writable-cgroups=true` (Docker 28+, rootful) "
+            "and with this program as its only process"
         )
     if plan_.v2:
         if root:

@@ -216,7 +216,7 @@ class V1Run:
         """Give the lane to the next run, if that could tell nothing of this one.
 
         The lane must be empty by the kernel's own count, zombies included, and have used less CPU than a quarter of one
-        period's quota: such a run was never throttled, so it leaves no debt that would slow its successor.
+        period's quota: it has not eaten what its successor may use in the same period.
         """
         total = refused = -1
         empty = False
