@@ -1,3 +1,4 @@
+# ruff: noqa: PTH - descriptors, as the code under test
 from __future__ import annotations
 
 import os
