@@ -1,4 +1,4 @@
-# ruff: noqa: PTH - a guest without its interpreter's files must not import more
+# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH123, PTH208 (a guest without its interpreter must import no more)
 """The overlay recipe of ADR 0003, done with real namespaces as root and as an ordinary user alike.
 
 Seen red with the session's files owned by host root, and with inputs placed under host root's own ids.
