@@ -32,8 +32,7 @@ def check_input_path(name: str, *, under: str = "work") -> PurePosixPath:
         raise _refused(name, "is not valid Unicode text") from None
     if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
         raise _refused(name, "contains a control character")
-    virtual = f"/workspace/{under}/"
-    relative = name.removeprefix(virtual)
+    relative = name.removeprefix(f"/workspace/{under}/")
     if relative.startswith("/"):
         raise PathTraversalError(f"{name[:100]!a} is absolute", fix=f"use a path relative to /workspace/{under}")
     if not relative or relative.endswith("/"):

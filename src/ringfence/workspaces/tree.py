@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from ringfence.workspaces.beneath import MAX_PATH_BYTES, open_beneath
 
@@ -105,7 +106,7 @@ def open_readable(parent_fd: int, name: bytes, flags: int = os.O_RDONLY) -> int:
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 raise
             # Through the descriptor: a name could have become a link to a file of ours.
-            os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(status.st_mode) & 0o777 | 0o700)
+            Path(f"/proc/self/fd/{handle}").chmod(stat.S_IMODE(status.st_mode) & 0o777 | 0o700)
         finally:
             os.close(handle)
         return open_beneath(parent_fd, name, flags)

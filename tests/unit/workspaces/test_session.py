@@ -1,3 +1,4 @@
+# ruff: noqa: PTH101, PTH112, PTH115, PTH208 (descriptors, as in the code under test)
 from __future__ import annotations
 
 import os
