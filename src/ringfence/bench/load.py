@@ -140,9 +140,15 @@ def holdings() -> Holdings:
     return Holdings(
         memory_bytes=_status_bytes("VmRSS"),
         fds=sum(1 for _ in Path("/proc/self/fd").iterdir()),
-        cgroups=sum(len(directories) for _, directories, _ in os.walk("/sys/fs/cgroup")),
+        cgroups=_own_cgroups(),
         mounts=len(Path("/proc/self/mountinfo").read_bytes().splitlines()),
     )
+
+
+def _own_cgroups() -> int:
+    """Count the directories made by this process, which carry its pid; other programs come and go meanwhile."""
+    own = f"ringfence-{os.getpid()}-"
+    return sum(f"/{own}" in f"{where}/{name}" for where, names, _ in os.walk("/sys/fs/cgroup") for name in names)
 
 
 def pss_bytes(pid: int) -> int:

@@ -38,8 +38,8 @@ def limits_can_be_enforced(facts: Facts) -> Finding:
 
 
 def _delegation(facts: Facts) -> str:
-    if facts.inside in ("docker", "podman", "kubernetes", "lxc"):
-        return "start the container with a cgroup of its own that it may write (podman run --cgroupns=private ...)"
+    if facts.inside in fixes.CGROUP_IN_CONTAINER:
+        return fixes.CGROUP_IN_CONTAINER[facts.inside]
     if not facts.systemd:
         return fixes.CGROUP_BY_HAND
     if facts.uid == 0:
