@@ -1,0 +1,122 @@
+"""Runs code: finds a parked worker for it, hands it over, and says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+from collections.abc import Callable
+
+from ringfence.authority.profile import Profile
+from ringfence.capability.limits import Limits
+from ringfence.errors import InternalError
+from ringfence.isolation.pool.keeper import Keeper
+from ringfence.operation import CodeRun, Language
+from ringfence.outcome import ExecutionResult, OnOutput, Status
+from ringfence.ports import Ending, Harvest, Job, Worker, WorkerLost, WorkerSpec
+
+_ATTEMPTS = 3
+_TIMEOUTS = ("wall_timeout", "cpu_timeout")
+_EXPLANATIONS = {
+    "wall_timeout": "the run was ended at its wall-clock limit of {limits.wall_seconds:g} s",
+    "cpu_timeout": "the run was ended at its cpu-time limit of {limits.cpu_seconds:g} s",
+    "memory": "the run was ended at its memory limit of {limits.memory_bytes} bytes",
+    "unknown": "the run was ended from outside",
+}
+
+
+class CodeExecutor:
+    """Implements `ports.Executor` for code, whatever backend the workers come from."""
+
+    def __init__(self, keeper: Keeper, environment: Callable[[tuple[str, ...]], str]) -> None:
+        """Take workers from `keeper` and package environments from `environment`, which may be slow."""
+        self._keeper = keeper
+        self._environment = environment
+
+    async def execute(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None) -> ExecutionResult:
+        """Run `operation` once; a worker that fails before the guest starts is replaced, never believed."""
+        packages = None
+        if operation.packages:
+            packages = await asyncio.to_thread(self._environment, operation.packages)
+        spec = worker_spec(operation, profile.limits, packages)
+        job = Job(
+            operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits
+        )
+        for _ in range(_ATTEMPTS):
+            worker = await self._keeper.lease(spec)
+            try:
+                worker.place(operation.files, operation.inputs)
+                ending = await worker.run(job, on_output)
+                harvest = worker.harvest(profile.limits)
+            except WorkerLost as lost:
+                failure = lost
+                continue
+            finally:
+                self._keeper.release(worker)
+            if harvest.changed and spec.session_id is not None:
+                self._keeper.invalidate(spec)
+            return result_of(worker, ending, harvest, profile.limits)
+        raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
+
+
+def worker_spec(operation: CodeRun, limits: Limits, packages: str | None) -> WorkerSpec:
+    """Return what the worker for `operation` must have been built with; python and bash share one kind."""
+    node = operation.language in (Language.JAVASCRIPT, Language.TYPESCRIPT)
+    return WorkerSpec(
+        runtime=Language.JAVASCRIPT if node else Language.PYTHON,
+        packages=packages,
+        preload=operation.preload,
+        session_id=operation.session_id,
+        disk_bytes=limits.disk_bytes,
+        inodes=limits.inodes,
+        open_files=limits.open_files,
+        file_bytes=limits.file_bytes,
+        pids=limits.pids,
+    )
+
+
+def result_of(worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) -> ExecutionResult:
+    """Put what was seen from outside into the words of a result."""
+    status, error, code, reason = judge(ending, limits)
+    exit_code = ending.exit_code
+    if ending.signal is not None and ending.killed_by is None:
+        exit_code = 128 + ending.signal
+    return ExecutionResult(
+        status=status,
+        exit_code=exit_code,
+        stdout_raw=ending.stdout,
+        stderr_raw=ending.stderr,
+        stdout_bytes=ending.stdout_bytes,
+        stderr_bytes=ending.stderr_bytes,
+        stdout_truncated=ending.stdout_bytes > len(ending.stdout),
+        stderr_truncated=ending.stderr_bytes > len(ending.stderr),
+        killed_by=ending.killed_by,
+        error=error,
+        error_code=code,
+        reason=reason,
+        elapsed_ms=ending.elapsed_seconds * 1000,
+        cpu_ms=ending.cpu_ms,
+        memory_peak_bytes=ending.memory_peak_bytes,
+        sandbox_id=worker.sandbox_id,
+        sandbox_type=worker.sandbox_type,
+        backend=worker.backend,
+        isolation=dataclasses.replace(worker.layers, notes=(*worker.layers.notes, *ending.notes)),
+        artifacts=harvest.artifacts,
+        files_written=harvest.files_written,
+        notes=harvest.notes,
+    )
+
+
+def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | None, str | None]:
+    """Return the status and, where there is something to explain, error, code and reason."""
+    if ending.killed_by is not None:
+        explanation = _EXPLANATIONS[ending.killed_by].format(limits=limits)
+        if ending.killed_by in _TIMEOUTS:
+            return Status.TIMED_OUT, explanation, "LLM.TIMEOUT", ending.killed_by
+        return Status.KILLED, explanation, "QUOTA.BUDGET_EXCEEDED", ending.killed_by
+    if ending.signal is not None:
+        name = signal.Signals(ending.signal).name
+        return Status.FAILED, f"the program was ended by {name}", None, "signal"
+    if ending.exit_code:
+        return Status.FAILED, f"the program exited with {ending.exit_code}", None, "exit_code"
+    return Status.SUCCEEDED, None, None, None

@@ -1,0 +1,168 @@
+"""Finds out, by doing it with a throwaway process, how this machine lets us hold a run to memory, pids and cpu."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from ringfence.capability.limits import Limits
+from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.isolation.native.cgroup_contract import (
+    WANTED,
+    CgroupHost,
+    CgroupReport,
+    RunCgroup,
+    Usage,
+)
+from ringfence.isolation.native.cgroup_plan import Plan, V1Place, fix_for, plan
+from ringfence.isolation.native.cgroups_v1 import Hierarchy, V1Host
+from ringfence.isolation.native.cgroups_v2 import V2Host, prepare
+
+__all__ = ["CgroupHost", "CgroupReport", "NoHost", "RunCgroup", "Usage", "detect"]
+
+PROBE_LIMITS = Limits()
+
+
+class NoHost:
+    """Stands where no cgroup can be had: it has the report and makes nothing."""
+
+    def __init__(self, report: CgroupReport) -> None:
+        """Keep why."""
+        self.report = report
+
+    def create(self, name: str, limits: Limits) -> RunCgroup:  # noqa: ARG002 - the signature of every host
+        """Refuse: the caller asks `report.kind` first and states the weaker limit in the result."""
+        raise IsolationUnavailable(f"no cgroup for {name}: {self.report.reason}", fix=self.report.fix)
+
+    def sweep(self) -> tuple[str, ...]:
+        """Return nothing: nothing was ever made here."""
+        return ()
+
+    def close(self) -> bool:
+        """Return True: nothing is held."""
+        return True
+
+
+def detect() -> CgroupHost:
+    """Return the best cgroup host of this machine, proved with a throwaway process.
+
+    It leaves nothing behind, with one exception: alone in a v2 cgroup, our process moves to a leaf of it and stays.
+    """
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        mountinfo = file.read()
+    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+        self_cgroup = file.read()
+    return choose(plan(mountinfo, self_cgroup))
+
+
+def choose(found: Plan) -> CgroupHost:
+    """Probe what the plan names and take the interface that holds more of the wanted controllers, v2 on a tie."""
+    root = os.geteuid() == 0
+    fix = fix_for(found, root=root)
+    refusals: list[str] = list(found.obstacles)
+    v2 = probe_v2(found.v2, refusals, fix)
+    if v2 is not None and v2.report.controllers == WANTED:
+        return v2
+    v1 = probe_v1(found.v1, refusals, fix)
+    hosts: list[CgroupHost] = [host for host in (v2, v1) if host is not None]
+    if not hosts:
+        return NoHost(CgroupReport("none", frozenset(), "; ".join(refusals) or "no usable controller", fix))
+    return max(hosts, key=lambda host: len(host.report.controllers))
+
+
+def probe_v2(candidates: tuple[str, ...], refusals: list[str], fix: str) -> V2Host | None:
+    """Try our own v2 cgroup, then those above it; the first that holds everything, or the one that holds most."""
+    best: V2Host | None = None
+    for number, parent in enumerate(candidates):
+        try:
+            controllers = prepare(parent, own=number == 0)
+        except OSError as error:
+            refusals.append(f"{parent}: {error.strerror}")
+            continue
+        if not controllers or (best is not None and controllers <= best.controllers):
+            refusals.append(f"{parent}: gives its children no {', '.join(sorted(WANTED - controllers))}")
+            continue
+        host = V2Host(parent, controllers, v2_report(parent, controllers, fix, above=number > 0))
+        failure = failed_probe(host)
+        if failure is not None:
+            refusals.append(f"{parent}: {failure}")
+            continue
+        best = host
+        if controllers == WANTED:
+            break
+    return best
+
+
+def probe_v1(places: tuple[V1Place, ...], refusals: list[str], fix: str) -> V1Host | None:
+    """Try each v1 tree alone, so that one that refuses does not take the others with it."""
+    held: list[Hierarchy] = []
+    for place in places:
+        prepared = f"{place.own}/ringfence"  # what an administrator makes and gives to an ordinary user
+        given = os.geteuid() != 0 and os.access(prepared, os.W_OK)
+        hierarchy = Hierarchy(prepared if given else place.own, place.controllers)
+        failure = failed_probe(V1Host((hierarchy,), v1_report(place.controllers, fix)))
+        if failure is None:
+            held.append(hierarchy)
+        else:
+            refusals.append(f"{hierarchy.parent}: {failure}")
+    controllers = frozenset[str]().union(*(hierarchy.controllers for hierarchy in held)) & WANTED
+    return V1Host(tuple(held), v1_report(controllers, fix)) if controllers else None
+
+
+def failed_probe(host: CgroupHost) -> str | None:
+    """Make a cgroup, limit it, put a process in, read the counters, remove it; return what went wrong, if anything."""
+    try:
+        run = host.create("probe", PROBE_LIMITS)
+        try:
+            with throwaway() as pid:
+                run.attach(pid)
+                run.usage()
+        finally:
+            run.remove()
+    except (OSError, InternalError) as error:
+        return str(error)
+    finally:
+        closed = host.close()
+    return None if closed else "the probe's cgroup could not be removed"
+
+
+@contextlib.contextmanager
+def throwaway() -> Iterator[int]:
+    """Run a shell that waits on a pipe; it is dead and reaped when the block ends."""
+    reader, writer = os.pipe()
+    try:
+        pid = os.posix_spawn("/bin/sh", ["sh", "-c", "read line"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)])
+        try:
+            yield pid
+        finally:
+            os.close(writer)
+            writer = -1
+            os.waitpid(pid, 0)
+    finally:
+        os.close(reader)
+        if writer >= 0:
+            os.close(writer)
+
+
+def v2_report(parent: str, controllers: frozenset[str], fix: str, *, above: bool) -> CgroupReport:
+    """Say what holds on v2, and what it means when runs live beside our own cgroup instead of below it."""
+    notes: tuple[str, ...] = ()
+    if above:
+        notes = (
+            f"runs live below {parent}, outside our own cgroup: a limit set on our own cgroup does not cover them",
+        )
+    return CgroupReport("v2", controllers, describe(controllers), None if controllers == WANTED else fix, notes)
+
+
+def v1_report(controllers: frozenset[str], fix: str) -> CgroupReport:
+    """Say what holds on v1."""
+    held = controllers & WANTED
+    return CgroupReport("v1", held, describe(held), None if held == WANTED else fix)
+
+
+def describe(controllers: frozenset[str]) -> str:
+    """Name what holds and what does not."""
+    missing = WANTED - controllers
+    text = f"{', '.join(sorted(controllers))} proved with a throwaway process"
+    return f"{text}; {', '.join(sorted(missing))} cannot be had" if missing else text

@@ -1,0 +1,40 @@
+"""Whole messages with descriptors attached, between the host and the processes it started."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+_MAX_MESSAGE = 1 << 20
+_MAX_DESCRIPTORS = 16
+_INT = array.array("i").itemsize
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of a channel that keeps message borders."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def send(channel: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    """Send one message; the receiver gets copies of `fds`."""
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    channel.sendmsg([json.dumps(message).encode()], ancillary)
+
+
+def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """Return the next message and its descriptors, or `None` when the other side is gone."""
+    space = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT)
+    data, ancillary, flags, _ = channel.recvmsg(_MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(payload[: len(payload) - len(payload) % _INT])
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        for fd in fds:
+            os.close(fd)
+        raise OSError(f"a message of more than {_MAX_MESSAGE} bytes or {_MAX_DESCRIPTORS} descriptors")
+    return (json.loads(data) if data else None), list(fds)

@@ -1,0 +1,222 @@
+"""The system calls the box is built with, as thin as ctypes allows; a failing call is an `OSError` naming it.
+
+Everything here is stdlib only and is prepared at import time, because these functions run in freshly forked
+children where the first use of anything costs copy-on-write faults.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWCGROUP = 0x0200_0000
+CLONE_NEWUTS = 0x0400_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x4_0000
+MNT_DETACH = 2
+
+_AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
+_AT_RECURSIVE = 0x8000
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_SECUREBITS = 28
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+# NOROOT, NO_SETUID_FIXUP, KEEP_CAPS (lock only), each with its lock
+_SECUREBITS_ALL_LOCKED = 0x2F
+
+_SECCOMP_SET_MODE_FILTER = 1
+_CAPABILITY_VERSION_3 = 0x2008_0522
+
+# Numbers above 423 are the same on every architecture; the older ones are not.
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_PIVOT_ROOT, _SECCOMP, _CAPSET = {"x86_64": (155, 317, 126), "aarch64": (41, 277, 91)}.get(
+    platform.machine(), (-1, -1, -1)
+)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+_libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
+_libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
+_libc.unshare.argtypes = [ctypes.c_int]
+_libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
+
+_long = ctypes.c_long
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = (("handled_fs", ctypes.c_uint64), ("handled_net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+_cap_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+_cap_nothing = (ctypes.c_uint32 * 6)()
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by `flags` for new ones."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    """Enter the namespace behind `fd`."""
+    _check(_libc.setns(fd, kind), "setns")
+
+
+def mount(source: bytes | None, target: bytes, fstype: bytes | None, flags: int, data: bytes | None = None) -> None:
+    """Mount in the classic way: one call where the new interface needs five."""
+    _check(_libc.mount(source, target, fstype, flags, data), f"mount {os.fsdecode(target)}")
+
+
+def unmount(target: bytes) -> None:
+    """Detach whatever is mounted at `target`."""
+    _check(_libc.umount2(target, MNT_DETACH), f"umount2 {os.fsdecode(target)}")
+
+
+def clone_tree(path: bytes) -> int:
+    """Return a detached copy of the mounts at and below `path`, read-only, without set-uid and devices."""
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    number, at, how = _long(_OPEN_TREE), _long(_AT_FDCWD), _long(flags)
+    fd = _check(_libc.syscall(number, at, path, how), f"open_tree {os.fsdecode(path)}")
+    try:
+        attr = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV)
+        size, what = _long(ctypes.sizeof(attr)), _long(_AT_EMPTY_PATH | _AT_RECURSIVE)
+        result = _libc.syscall(_long(_MOUNT_SETATTR), _long(fd), b"", what, ctypes.byref(attr), size)
+        _check(result, f"mount_setattr {os.fsdecode(path)}")
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def attach_tree(fd: int, target: bytes) -> None:
+    """Mount the detached tree `fd` at `target`."""
+    at, how = _long(_AT_FDCWD), _long(_MOVE_MOUNT_F_EMPTY_PATH)
+    _check(_libc.syscall(_long(_MOVE_MOUNT), _long(fd), b"", at, target, how), f"move_mount {os.fsdecode(target)}")
+
+
+def pivot_root_here() -> None:
+    """Make the working directory the root and let go of the old one."""
+    _check(_libc.syscall(_long(_PIVOT_ROOT), b".", b"."), "pivot_root")
+    unmount(b".")
+    os.chdir("/")
+
+
+def close_all_from(first: int, last: int = 0xFFFF_FFFF) -> None:
+    """Close every descriptor from `first` up to `last`."""
+    if first <= last:
+        _check(_libc.syscall(_long(_CLOSE_RANGE), _long(first), _long(last), _long(0)), "close_range")
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write `data` to a kernel file in one call, as such files want it."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Ask for `signal_number` when the thread that made this process ends."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "prctl PDEATHSIG")
+
+
+def set_dumpable(value: int) -> None:
+    """Open (1) or close (0) this process's memory and descriptors to others of the same user."""
+    _check(_libc.prctl(_PR_SET_DUMPABLE, value, 0, 0, 0), "prctl DUMPABLE")
+
+
+def no_new_privileges() -> None:
+    """Give up, for good, gaining privileges through exec."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl NO_NEW_PRIVS")
+
+
+def drop_capabilities(last_capability: int) -> None:
+    """Empty every capability set for good; securebits first, because locking them needs CAP_SETPCAP."""
+    _check(_libc.prctl(_PR_SET_SECUREBITS, _SECUREBITS_ALL_LOCKED, 0, 0, 0), "prctl SECUREBITS")
+    prctl = _libc.prctl
+    for capability in range(last_capability + 1):
+        if prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0):
+            _check(-1, "prctl CAPBSET_DROP")
+    _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl CAP_AMBIENT")
+    _check(_libc.syscall(_long(_CAPSET), ctypes.byref(_cap_header), ctypes.byref(_cap_nothing)), "capset")
+
+
+def load_filter(program: bytes) -> None:
+    """Install a seccomp filter, eight bytes an instruction."""
+    loaded = _FilterProgram(len(program) // 8, program)
+    number, mode = _long(_SECCOMP), _long(_SECCOMP_SET_MODE_FILTER)
+    _check(_libc.syscall(number, mode, _long(0), ctypes.byref(loaded)), "seccomp")
+
+
+def landlock_abi() -> int:
+    """Return the Landlock version of this kernel, 0 when it has none."""
+    version: int = _libc.syscall(_long(_LANDLOCK_CREATE_RULESET), None, _long(0), _long(1))
+    return max(version, 0)
+
+
+def landlock_ruleset(handled_fs: int, scoped: int, abi: int) -> int:
+    """Return a ruleset that denies `handled_fs` and the scopes unless a rule allows them."""
+    attr = _RulesetAttr(handled_fs, 0, scoped)
+    # an older kernel refuses a structure that is longer than the one it knows
+    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
+    number = _long(_LANDLOCK_CREATE_RULESET)
+    return _check(_libc.syscall(number, ctypes.byref(attr), _long(size), _long(0)), "landlock_create_ruleset")
+
+
+def landlock_allow(ruleset: int, path: bytes, allowed: int) -> None:
+    """Allow `allowed` at and below `path`."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rule = _PathBeneath(allowed, fd)
+        number, kind = _long(_LANDLOCK_ADD_RULE), _long(1)
+        result = _libc.syscall(number, _long(ruleset), kind, ctypes.byref(rule), _long(0))
+        _check(result, f"landlock_add_rule {os.fsdecode(path)}")
+    finally:
+        os.close(fd)
+
+
+def landlock_restrict(ruleset: int) -> None:
+    """Put this process and its children under `ruleset`, for good."""
+    _check(_libc.syscall(_long(_LANDLOCK_RESTRICT_SELF), _long(ruleset), _long(0)), "landlock_restrict_self")

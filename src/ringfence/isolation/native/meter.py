@@ -1,0 +1,83 @@
+"""Holds one run to its numbers and counts what it used: by cgroup where there is one, by looking where there is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ringfence.capability.limits import Limits
+from ringfence.isolation.native.cgroup_contract import RunCgroup
+from ringfence.isolation.native.metering import ProcMeter, worst_overshoot
+
+SAMPLE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsage:
+    """What a finished run used; None where nobody counted."""
+
+    cpu_ms: int | None
+    memory_peak_bytes: int | None
+    oom_kills: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Meter:
+    """The limits and counters of one worker, from parking to burial."""
+
+    init_pid: int
+    cgroup: RunCgroup | None
+    controllers: frozenset[str]
+    _parked_cpu_ms: int = field(default=0, init=False)
+    _sampled_peak: int = field(default=0, init=False)
+    _sampled_cpu_ms: int | None = field(default=None, init=False)
+
+    def park(self) -> None:
+        """Remember what building the box cost, so that it is not put on the guest's bill."""
+        if self.cgroup is not None:
+            self._parked_cpu_ms = self.cgroup.usage().cpu_ms or 0
+
+    def begin(self, limits: Limits) -> None:
+        """Put the run's own numbers in force."""
+        if self.cgroup is not None:
+            self.cgroup.tighten(limits)
+
+    def data_limit(self, limits: Limits) -> int | None:
+        """Return the per-process bound that stands in for a missing memory cgroup."""
+        return None if "memory" in self.controllers else limits.memory_bytes
+
+    def exceeded(self, limits: Limits) -> str | None:
+        """Look once; name the limit that the box as a whole has passed."""
+        cpu_ms = self._cpu_ms() if self.cgroup is not None else None
+        if cpu_ms is None or "memory" not in self.controllers:
+            sample = ProcMeter(self.init_pid).sample()
+            if "memory" not in self.controllers:
+                self._sampled_peak = max(self._sampled_peak, sample.memory_bytes)
+                if sample.memory_bytes > limits.memory_bytes:
+                    return "memory"
+            if cpu_ms is None:
+                cpu_ms = self._sampled_cpu_ms = round(sample.cpu_seconds * 1000)
+        return "cpu_timeout" if cpu_ms > limits.cpu_seconds * 1000 else None
+
+    def _cpu_ms(self) -> int | None:
+        total = self.cgroup.usage().cpu_ms if self.cgroup is not None else None
+        return None if total is None else max(0, total - self._parked_cpu_ms)
+
+    def finish(self) -> RunUsage:
+        """Read the last numbers of a dead run."""
+        if self.cgroup is None:
+            return RunUsage(None, self._sampled_peak or None, 0)
+        usage = self.cgroup.usage()
+        cpu_ms = None if usage.cpu_ms is None else max(0, usage.cpu_ms - self._parked_cpu_ms)
+        return RunUsage(cpu_ms, usage.memory_peak_bytes or self._sampled_peak or None, usage.oom_kills)
+
+    def bury(self) -> bool:
+        """Remove the cgroup; False while the kernel still finds somebody in it."""
+        return self.cgroup is None or self.cgroup.remove()
+
+
+def memory_note(controllers: frozenset[str], limits: Limits) -> tuple[str, ...]:
+    """Say what the memory limit is worth where no cgroup enforces it."""
+    if "memory" in controllers:
+        return ()
+    return (worst_overshoot(limits, SAMPLE_SECONDS).sentence,)

@@ -1,0 +1,144 @@
+"""Counts what a run uses where no cgroup does it: from /proc, by walking down from the run's init.
+
+Orphans are reparented to the init of their pid namespace, so whatever the guest starts is below that one process.
+A sample is a look at a moving thing: what starts and ends between two looks is seen only as reaped CPU time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from ringfence.capability.limits import MIB, Limits
+
+TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+FASTEST_BYTES_PER_CORE_SECOND: Final = 16 * 1024 * MIB
+"""Assumed, not measured on every machine: faster than a core of today zeroes fresh huge pages."""
+
+WALKS: Final = 3
+_VANISHED = (FileNotFoundError, ProcessLookupError)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at a run; `exact_memory` is False when shared pages had to be counted once per process."""
+
+    cpu_seconds: float
+    memory_bytes: int
+    pids: int
+    exact_memory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overshoot:
+    """How far a run can pass its memory limit where no cgroup holds it."""
+
+    between_samples_bytes: int
+    hard_bytes: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcMeter:
+    """Samples the tree below one run's init."""
+
+    init_pid: int
+
+    def sample(self) -> Sample:
+        """Look once; a run that is already gone has used nothing that can still be seen."""
+        ticks = memory = 0
+        exact = True
+        pids = descendants(self.init_pid)
+        for pid in pids:
+            with contextlib.suppress(*_VANISHED):
+                ticks += cpu_ticks(read_proc(pid, "stat"))
+                try:
+                    memory += proportional_bytes(read_proc(pid, "smaps_rollup"))
+                except PermissionError:
+                    memory += resident_bytes(read_proc(pid, "status"))
+                    exact = False
+        return Sample(ticks / TICKS_PER_SECOND, memory, len(pids), exact)
+
+
+def worst_overshoot(limits: Limits, interval: float, cores: int | None = None) -> Overshoot:
+    """State how far past `limits.memory_bytes` a run can get when memory is only sampled every `interval` seconds."""
+    busy = cores or os.cpu_count() or 1
+    hard = limits.memory_bytes * (limits.pids - 1)
+    between = min(hard, round(interval * FASTEST_BYTES_PER_CORE_SECOND * busy))
+    sentence = (
+        f"no memory cgroup: memory is sampled every {interval * 1000:.0f} ms, so a run can pass its limit of "
+        f"{limits.memory_bytes // MIB} MiB by up to {between // MIB} MiB before it is seen "
+        f"({busy} cores at an assumed {FASTEST_BYTES_PER_CORE_SECOND // MIB} MiB/s each); the hard bound underneath is "
+        f"RLIMIT_DATA per process times {limits.pids} processes, {(limits.memory_bytes + hard) // MIB} MiB in all; "
+        "RLIMIT_DATA does not count shared mappings, for them only RLIMIT_AS per process and the sampler stand"
+    )
+    return Overshoot(between, hard, sentence)
+
+
+def cpu_ticks(stat: bytes) -> int:
+    """Return utime + stime + cutime + cstime; the command name may hold blanks and parentheses."""
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return sum(int(value) for value in fields[11:15])
+
+
+def proportional_bytes(smaps_rollup: bytes) -> int:
+    """Return the PSS: each shared page counted by its share, so that a sum over processes is right."""
+    return keyed_kib(smaps_rollup, (b"Pss:",)) * 1024
+
+
+def resident_bytes(status: bytes) -> int:
+    """Return anonymous plus shared-memory pages: too much where processes share, never too little.
+
+    Pages of mapped files are left out: they are the read-only system trees, which the page cache may drop.
+    """
+    return keyed_kib(status, (b"RssAnon:", b"RssShmem:")) * 1024
+
+
+def keyed_kib(text: bytes, keys: tuple[bytes, ...]) -> int:
+    """Add up the kB values of the given keys."""
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(keys))
+
+
+def descendants(init_pid: int) -> tuple[int, ...]:
+    """Return the init and every process below it.
+
+    A process whose parent dies during the walk turns up as a child of the init, so the walk is repeated while it finds
+    more. A guest that forks and exits faster than that can hide a process from one sample, not from its own limits.
+    """
+    seen = {init_pid}
+    for _ in range(WALKS):
+        before = len(seen)
+        waiting = [init_pid]
+        walked: set[int] = set()
+        while waiting:
+            pid = waiting.pop()
+            walked.add(pid)
+            waiting += [child for child in children(pid) if child not in walked]
+        seen |= walked
+        if len(seen) == before:
+            break
+    return tuple(sorted(pid for pid in seen if os.path.exists(f"/proc/{pid}")))
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """Return the children of every thread of a process."""
+    found: list[int] = []
+    with contextlib.suppress(*_VANISHED):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(*_VANISHED):
+                found += parse_children(read_proc(pid, f"task/{thread}/children"))
+    return tuple(found)
+
+
+def parse_children(text: bytes) -> list[int]:
+    """Return the pids in the blank-separated list the kernel prints for one thread."""
+    return [int(word) for word in text.split()]
+
+
+def read_proc(pid: int, name: str) -> bytes:
+    """Read one file of a process."""
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()

@@ -1,0 +1,310 @@
+"""A parked native worker as the host holds it: sockets, pipes, a pidfd, a directory and a cgroup."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ringfence.capability.limits import Limits
+from ringfence.isolation.capture import Capture
+from ringfence.isolation.native.meter import SAMPLE_SECONDS, Meter
+from ringfence.isolation.protocol import Decoder, Kind, ProtocolError, encode
+from ringfence.outcome import Layers, OnOutput, SandboxType
+from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec
+from ringfence.workspaces.run_directory import RunDirectory
+
+_CHUNK = 1 << 16
+
+
+@dataclass(slots=True)
+class Streams:
+    """The host's ends of the guest's standard streams."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+
+    def close(self) -> None:
+        """Close what is still open."""
+        for fd in (self.stdin, self.stdout, self.stderr):
+            if fd >= 0:
+                os.close(fd)
+        self.stdin = self.stdout = self.stderr = -1
+
+
+@dataclass(slots=True)
+class ParkedWorker:
+    """Implements `ports.Worker` for boxes that share this kernel."""
+
+    sandbox_id: str
+    backend: str
+    sandbox_type: SandboxType
+    spec: WorkerSpec
+    layers: Layers
+    init_pid: int
+    worker_pid: int
+    pidfd: int
+    status: socket.socket
+    job: socket.socket
+    streams: Streams
+    directory: RunDirectory
+    meter: Meter
+    on_discard: Callable[[], None]
+    notes: tuple[str, ...] = ()
+    _killed_by: str | None = field(default=None, init=False)
+
+    def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
+        """Put `files` into the work directory and `inputs` into the read-only one."""
+        self.directory.place(files, inputs)
+
+    def kill(self, why: str) -> None:
+        """Kill pid 1 of the box, and with it, in the kernel, everything in it."""
+        if self._killed_by is None:
+            self._killed_by = why
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
+        """Hand over the job and stay with it until every process of the box is gone."""
+        loop = asyncio.get_running_loop()
+        self.meter.begin(job.limits)
+        started = time.perf_counter()
+        captures = (
+            Capture("stdout", job.limits.stdout_bytes, on_output),
+            Capture("stderr", job.limits.stderr_bytes, on_output),
+        )
+        dead: asyncio.Future[None] = loop.create_future()
+        watch = _Watch(self, loop, captures, dead)
+        try:
+            watch.begin()
+            await self._send(loop, job)
+            timer = loop.call_later(job.limits.wall_seconds, self.kill, "wall_timeout")
+            sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, dead)
+            try:
+                await dead
+            finally:
+                timer.cancel()
+                sampler.cancel()
+        except asyncio.CancelledError:
+            self.kill("cancelled")
+            await _until_dead(self.pidfd, loop)
+            raise
+        finally:
+            watch.end()
+        elapsed = time.perf_counter() - started
+        watch.drain()
+        return self._ending(captures, elapsed)
+
+    async def _send(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
+        message = {
+            "language": job.language,
+            "code": job.code,
+            "args": job.args,
+            "env": dict(job.env),
+            "cpu_seconds": max(1, int(job.limits.cpu_seconds)),
+            "data_bytes": self.meter.data_limit(job.limits),
+        }
+        data = encode(Kind.START, json.dumps(message).encode())
+        self.job.setblocking(False)
+        try:
+            sent = self.job.send(data)
+            if sent < len(data):
+                await loop.sock_sendall(self.job, data[sent:])
+        except OSError as error:
+            raise WorkerLost(f"the worker did not take its job: {error}") from error
+        if job.stdin:
+            _Feed(self.streams, loop, job.stdin).begin()
+        else:
+            os.close(self.streams.stdin)
+            self.streams.stdin = -1
+
+    def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, dead: asyncio.Future[None]) -> None:
+        """Look at what cgroups cannot bound: the cpu time of the whole box, and memory where there is no cgroup."""
+        if dead.done():
+            return
+        over = self.meter.exceeded(limits)
+        if over is not None:
+            self.kill(over)
+            return
+        loop.call_later(SAMPLE_SECONDS, self._sample, loop, limits, dead)
+
+    def _ending(self, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
+        report = self._exit_report()
+        usage = self.meter.finish()
+        killed_by = self._killed_by
+        exit_code = signal_number = None
+        if report is not None:
+            wait_status = int(report["wait_status"])
+            if os.WIFSIGNALED(wait_status):
+                signal_number = os.WTERMSIG(wait_status)
+            else:
+                exit_code = os.WEXITSTATUS(wait_status)
+        if killed_by is None:
+            if usage.oom_kills and (signal_number == signal.SIGKILL or report is None):
+                killed_by = "memory"
+            elif signal_number == signal.SIGXCPU:
+                killed_by = "cpu_timeout"
+            elif report is None:
+                killed_by = "unknown"
+        stdout, stderr = captures
+        return Ending(
+            exit_code=exit_code,
+            signal=signal_number,
+            killed_by=killed_by,
+            stdout=bytes(stdout.kept),
+            stderr=bytes(stderr.kept),
+            stdout_bytes=stdout.seen,
+            stderr_bytes=stderr.seen,
+            elapsed_seconds=elapsed,
+            cpu_ms=usage.cpu_ms if usage.cpu_ms is not None else round((report or {}).get("cpu_us", 0) / 1000),
+            memory_peak_bytes=usage.memory_peak_bytes or (report["peak_kib"] * 1024 if report else None),
+            notes=(*self.notes, *usage.notes),
+        )
+
+    def _exit_report(self) -> dict[str, Any] | None:
+        """Return how the guest ended, as its init saw it; the guest itself never had this socket.
+
+        Raises:
+            WorkerLost: The guest never started, so another worker may take the job.
+        """
+        if self._killed_by is None and not _holds(self.job, Kind.STARTED):
+            raise WorkerLost("the worker ended before it started the job")
+        for kind, payload in _messages(self.status):
+            if kind is Kind.EXIT:
+                report: dict[str, Any] = json.loads(payload)
+                return report
+        return None
+
+    def harvest(self, limits: Limits) -> Harvest:
+        """Read what the dead guest left, and keep a session's changes."""
+        return self.directory.harvest(limits)
+
+    def discard(self) -> None:
+        """Kill whatever is left and free everything."""
+        self.kill("discarded")
+        self.streams.close()
+        self.status.close()
+        self.job.close()
+        os.close(self.pidfd)
+        self.directory.close()
+        self.on_discard()
+
+
+class _Watch:
+    """Feeds the captures from the pipes and notices when the box is dead."""
+
+    def __init__(
+        self,
+        worker: ParkedWorker,
+        loop: asyncio.AbstractEventLoop,
+        captures: tuple[Capture, Capture],
+        dead: asyncio.Future[None],
+    ) -> None:
+        self._loop = loop
+        self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
+        self._open = set(self._pipes)
+        self._pidfd = worker.pidfd
+        self._dead = dead
+
+    def begin(self) -> None:
+        for fd in self._pipes:
+            self._loop.add_reader(fd, self._readable, fd)
+        self._loop.add_reader(self._pidfd, self._died)
+
+    def end(self) -> None:
+        for fd in self._open:
+            self._loop.remove_reader(fd)
+        self._loop.remove_reader(self._pidfd)
+
+    def drain(self) -> None:
+        """Take what is left in the pipes; their writers are dead, so every read returns at once."""
+        for fd in tuple(self._open):
+            while self._take(fd):
+                pass
+
+    def _readable(self, fd: int) -> None:
+        if not self._take(fd):
+            self._loop.remove_reader(fd)
+
+    def _take(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return fd in self._open and not self._dead.done()
+        if data:
+            self._pipes[fd].add(data)
+            return True
+        self._open.discard(fd)
+        return False
+
+    def _died(self) -> None:
+        # a pidfd of pid 1 is readable only after the kernel has buried the whole namespace
+        self._loop.remove_reader(self._pidfd)
+        if not self._dead.done():
+            self._dead.set_result(None)
+
+
+class _Feed:
+    """Writes standard input as fast as the guest reads it."""
+
+    def __init__(self, streams: Streams, loop: asyncio.AbstractEventLoop, data: bytes) -> None:
+        self._streams = streams
+        self._loop = loop
+        self._left = memoryview(data)
+
+    def begin(self) -> None:
+        os.set_blocking(self._streams.stdin, False)
+        self._write()
+        if self._streams.stdin >= 0:
+            self._loop.add_writer(self._streams.stdin, self._write)
+
+    def _write(self) -> None:
+        try:
+            self._left = self._left[os.write(self._streams.stdin, self._left) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._left = self._left[:0]
+        if not self._left:
+            self._loop.remove_writer(self._streams.stdin)
+            os.close(self._streams.stdin)
+            self._streams.stdin = -1
+
+
+async def _until_dead(pidfd: int, loop: asyncio.AbstractEventLoop) -> None:
+    """Wait for the box to be gone, however often the caller is cancelled meanwhile."""
+    dead: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(pidfd, lambda: dead.done() or dead.set_result(None))
+    try:
+        while not dead.done():
+            try:
+                await asyncio.shield(dead)
+            except asyncio.CancelledError:
+                continue
+    finally:
+        loop.remove_reader(pidfd)
+
+
+def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
+    end.setblocking(False)
+    decoder = Decoder(limit=_CHUNK)
+    messages: list[tuple[Kind, bytes]] = []
+    try:
+        while data := end.recv(_CHUNK):
+            messages += decoder.feed(data)
+    except (BlockingIOError, ConnectionError, ProtocolError):
+        return messages
+    return messages
+
+
+def _holds(end: socket.socket, wanted: Kind) -> bool:
+    return any(kind is wanted for kind, _ in _messages(end))

@@ -1,0 +1,64 @@
+"""How many workers to keep parked: a function from what the pool sees to what it should do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """The bounds the pool moves in."""
+
+    min_idle: int = 2
+    max_idle: int = 10
+    max_leased: int = 64
+    keep_idle_seconds: float = 120.0
+    max_age_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfState:
+    """One shelf holds the workers of one spec."""
+
+    parked_at: tuple[float, ...] = ()
+    """When each idle worker was parked, oldest first."""
+    starting: int = 0
+    leased: int = 0
+    waiting: int = 0
+    recent_peak: int = 0
+    """The most runs that were wanted at once lately."""
+    last_wanted: float = 0.0
+    always_ready: bool = False
+    """The default shelf is kept ready even when nobody asked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfStep:
+    """What brings a shelf closer to the policy."""
+
+    start: int = 0
+    retire: int = 0
+    """So many of the oldest idle workers are to go."""
+
+
+def next_step(state: ShelfState, policy: PoolPolicy, now: float) -> ShelfStep:
+    """Return the step that brings `state` closer to `policy`."""
+    target = idle_target(state, policy, now)
+    aged = sum(1 for since in state.parked_at if now - since > policy.max_age_seconds)
+    fresh = len(state.parked_at) - aged
+    surplus = max(0, fresh - target) if _calm(state, policy, now) else 0
+    wanted = target + state.waiting - (fresh - surplus) - state.starting
+    room = policy.max_leased + policy.max_idle - fresh - state.leased - state.starting
+    return ShelfStep(start=max(0, min(wanted, room)), retire=aged + surplus)
+
+
+def idle_target(state: ShelfState, policy: PoolPolicy, now: float) -> int:
+    """Return how many workers should be parked: as many as were lately wanted at once."""
+    if _calm(state, policy, now):
+        return min(policy.min_idle, policy.max_idle) if state.always_ready else 0
+    floor = policy.min_idle if state.always_ready else 1
+    return min(policy.max_idle, max(floor, state.recent_peak))
+
+
+def _calm(state: ShelfState, policy: PoolPolicy, now: float) -> bool:
+    return state.leased == 0 and state.waiting == 0 and now - state.last_wanted > policy.keep_idle_seconds

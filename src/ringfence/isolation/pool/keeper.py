@@ -1,0 +1,239 @@
+"""Carries out what `decide` says: starts workers off the request path, hands them out once, buries them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
+from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, next_step
+from ringfence.ports import Backend, Worker, WorkerSpec
+
+_TICK_SECONDS = 5.0
+_FAILURES_BEFORE_GIVING_UP = 3
+_BACK_OFF_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Shelf:
+    always_ready: bool
+    idle: deque[tuple[float, Worker]] = field(default_factory=deque)
+    waiters: deque[Future[Worker]] = field(default_factory=deque)
+    starting: int = 0
+    leased: int = 0
+    peak: int = 0
+    last_wanted: float = 0.0
+    failures: int = 0
+    quiet_until: float = 0.0
+    generation: int = 0
+
+    def state(self) -> ShelfState:
+        return ShelfState(
+            parked_at=tuple(since for since, _ in self.idle),
+            starting=self.starting,
+            leased=self.leased,
+            waiting=len(self.waiters),
+            recent_peak=self.peak,
+            last_wanted=self.last_wanted,
+            always_ready=self.always_ready,
+        )
+
+
+class Keeper:
+    """A pool of single-use workers; safe to use from any thread and any event loop."""
+
+    def __init__(self, backend: Backend, policy: PoolPolicy, *, default: WorkerSpec, starters: int = 2) -> None:
+        """Start the threads that start workers; they end with `close`."""
+        self._backend = backend
+        self._policy = policy
+        self._shelves: dict[WorkerSpec, _Shelf] = {default: _Shelf(always_ready=policy.min_idle > 0)}
+        self._dead: deque[Worker] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        # a starter lives as long as the keeper: the launcher asks to die with the thread that made it
+        self._threads = [threading.Thread(target=self._work, name=f"ringfence-{n}", daemon=True) for n in range(starters)]
+        for thread in self._threads:
+            thread.start()
+
+    async def lease(self, spec: WorkerSpec) -> Worker:
+        """Return a worker of `spec` that has never run anything; the caller gives it back with `release`.
+
+        Raises:
+            IsolationUnavailable: No worker of this kind can be had on this machine.
+        """
+        with self._changed:
+            if self._closed:
+                raise InternalError("the pool is closed")
+            shelf = self._shelf(spec)
+            shelf.last_wanted = time.monotonic()
+            if shelf.idle:
+                _, worker = shelf.idle.popleft()
+                self._count(shelf)
+                if len(shelf.idle) * 2 < shelf.peak:
+                    self._changed.notify()  # running low; otherwise the refill waits for the run to end
+                return worker
+            waiter: Future[Worker] = Future()
+            shelf.waiters.append(waiter)
+            shelf.peak = max(shelf.peak, shelf.leased + len(shelf.waiters))
+            shelf.quiet_until = 0.0
+            self._changed.notify()
+        try:
+            return await asyncio.wrap_future(waiter)
+        except asyncio.CancelledError:
+            self._abandon(waiter)
+            raise
+
+    def _abandon(self, waiter: Future[Worker]) -> None:
+        """Take back a worker that arrived for a caller who no longer waits."""
+        if not waiter.cancel() and waiter.exception() is None:
+            self.release(waiter.result())
+
+    def release(self, worker: Worker) -> None:
+        """Take back a worker that has been used; it is destroyed, never used again."""
+        with self._changed:
+            shelf = self._shelf(worker.spec)
+            shelf.leased -= 1
+            self._dead.append(worker)
+            self._changed.notify_all()
+
+    def invalidate(self, spec: WorkerSpec) -> None:
+        """Throw away what is parked for `spec`: what it was built on has changed."""
+        with self._changed:
+            shelf = self._shelf(spec)
+            shelf.generation += 1
+            self._dead.extend(worker for _, worker in shelf.idle)
+            shelf.idle.clear()
+            self._changed.notify_all()
+
+    def status(self) -> dict[str, int]:
+        """Count the workers by what they are doing."""
+        with self._changed:
+            shelves = self._shelves.values()
+            return {
+                "idle": sum(len(shelf.idle) for shelf in shelves),
+                "starting": sum(shelf.starting for shelf in shelves),
+                "busy": sum(shelf.leased for shelf in shelves),
+                "waiting": sum(len(shelf.waiters) for shelf in shelves),
+            }
+
+    def parked(self) -> list[Worker]:
+        """List the workers that are parked now, for those who measure them."""
+        with self._changed:
+            return [worker for shelf in self._shelves.values() for _, worker in shelf.idle]
+
+    def close(self) -> None:
+        """Destroy every parked worker and end the threads; waiting callers get an error."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            for shelf in self._shelves.values():
+                self._dead.extend(worker for _, worker in shelf.idle)
+                shelf.idle.clear()
+                for waiter in shelf.waiters:
+                    waiter.set_exception(InternalError("the pool was closed while the run waited for a worker"))
+                shelf.waiters.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._backend.close()
+
+    def _shelf(self, spec: WorkerSpec) -> _Shelf:
+        shelf = self._shelves.get(spec)
+        if shelf is None:
+            shelf = self._shelves[spec] = _Shelf(always_ready=False)
+        return shelf
+
+    def _count(self, shelf: _Shelf) -> None:
+        shelf.leased += 1
+        shelf.peak = max(shelf.peak, shelf.leased + len(shelf.waiters))
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                task = self._next_task()
+                while task is None:
+                    if self._closed:
+                        return
+                    self._changed.wait(_TICK_SECONDS)
+                    task = self._next_task()
+            match task:
+                case _Shelf() as shelf, WorkerSpec() as spec:
+                    self._start(shelf, spec)
+                case worker:
+                    worker.discard()  # type: ignore[union-attr]
+
+    def _next_task(self) -> tuple[_Shelf, WorkerSpec] | Worker | None:
+        """Choose what a starter does next: callers who wait come first, then burials, then the reserve."""
+        now = time.monotonic()
+        reserve = None
+        for spec, shelf in list(self._shelves.items()):
+            if _unwanted(shelf, self._policy, now):
+                shelf.peak = 0
+            step = next_step(shelf.state(), self._policy, now)
+            for _ in range(step.retire):
+                self._dead.append(shelf.idle.popleft()[1])
+            if step.start and not self._closed and now >= shelf.quiet_until:
+                if len(shelf.waiters) > shelf.starting:
+                    shelf.starting += 1
+                    return shelf, spec
+                reserve = reserve or (shelf, spec)
+            elif _forgettable(shelf):
+                del self._shelves[spec]
+        if self._dead:
+            return self._dead.popleft()
+        if reserve is not None:
+            reserve[0].starting += 1
+        return reserve
+
+    def _start(self, shelf: _Shelf, spec: WorkerSpec) -> None:
+        generation = shelf.generation
+        try:
+            worker = self._backend.start(spec)
+        except Exception as error:  # a starter must outlive whatever one worker does to it
+            self._failed(shelf, error)
+            return
+        with self._changed:
+            shelf.starting -= 1
+            shelf.failures = 0
+            if self._closed or generation != shelf.generation:
+                self._dead.append(worker)
+                self._changed.notify()
+                return
+            while shelf.waiters:
+                waiter = shelf.waiters.popleft()
+                if waiter.set_running_or_notify_cancel():
+                    self._count(shelf)
+                    waiter.set_result(worker)
+                    return
+            shelf.idle.append((time.monotonic(), worker))
+
+    def _failed(self, shelf: _Shelf, error: Exception) -> None:
+        """Try again, unless it is hopeless: a caller gets the error, never a worse worker."""
+        with self._changed:
+            shelf.starting -= 1
+            shelf.failures += 1
+            hopeless = isinstance(error, RingfenceError) or shelf.failures >= _FAILURES_BEFORE_GIVING_UP
+            if not hopeless:
+                self._changed.notify()
+                return
+            shelf.quiet_until = time.monotonic() + _BACK_OFF_SECONDS
+            reported = error if isinstance(error, RingfenceError) else IsolationUnavailable(f"no worker starts: {error}")
+            while shelf.waiters:
+                waiter = shelf.waiters.popleft()
+                if waiter.set_running_or_notify_cancel():
+                    waiter.set_exception(reported)
+
+
+def _unwanted(shelf: _Shelf, policy: PoolPolicy, now: float) -> bool:
+    return not shelf.leased and not shelf.waiters and now - shelf.last_wanted > policy.keep_idle_seconds
+
+
+def _forgettable(shelf: _Shelf) -> bool:
+    """Whether nothing would be lost with this shelf; sessions come and go."""
+    busy = shelf.idle or shelf.waiters or shelf.starting or shelf.leased
+    return not busy and not shelf.always_ready and shelf.last_wanted > 0

@@ -1,0 +1,72 @@
+"""What host and worker say to each other: length-prefixed messages over any byte stream.
+
+A message is four bytes of length (big-endian, of what follows), one byte of kind, and a payload. The same words
+serve a worker on a socket of its own, whose output travels on pipes, and one inside a container, whose output
+travels as messages.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+MAX_MESSAGE = 128 * 1024 * 1024
+_HEADER = struct.Struct(">IB")
+
+
+class Kind(IntEnum):
+    """What a message means; numbers are never reused."""
+
+    READY = 1  # worker → host: parked, sealed, waiting for its one job
+    START = 2  # host → worker: the job, as JSON
+    STARTED = 3  # worker → host: the job was understood; what follows is the guest's doing
+    STDIN = 4  # host → worker: bytes for the guest's standard input; empty means end of file
+    STDOUT = 5  # worker → host: bytes the guest wrote
+    STDERR = 6
+    RESIZE = 7  # host → worker: the guest's terminal has a new size
+    SIGNAL = 8  # host → worker: deliver a signal to the guest
+    EXIT = 9  # init → host: how the guest ended, as JSON
+    FAILED = 10  # init → host: the box could not be built; stage and reason, as JSON
+
+
+class ProtocolError(ValueError):
+    """The other side said something that is not a message of ours."""
+
+
+def encode(kind: Kind, payload: bytes = b"") -> bytes:
+    """Return one message as bytes."""
+    if len(payload) >= MAX_MESSAGE:
+        raise ProtocolError("message too long")
+    return _HEADER.pack(len(payload) + 1, kind) + payload
+
+
+class Decoder:
+    """Cuts a byte stream into messages, however the bytes arrive."""
+
+    def __init__(self, limit: int = MAX_MESSAGE) -> None:
+        """Refuse any message longer than `limit`, before buffering it."""
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
+        """Return the messages completed by `data`.
+
+        Raises:
+            ProtocolError: The length or the kind is impossible.
+        """
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= _HEADER.size:
+            length, number = _HEADER.unpack_from(self._buffer)
+            if not 1 <= length <= self._limit:
+                raise ProtocolError(f"impossible message length {length}")
+            try:
+                kind = Kind(number)
+            except ValueError:
+                raise ProtocolError(f"unknown message kind {number}") from None
+            end = 4 + length
+            if len(self._buffer) < end:
+                break
+            messages.append((kind, bytes(self._buffer[_HEADER.size : end])))
+            del self._buffer[:end]
+        return messages

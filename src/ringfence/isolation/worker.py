@@ -1,0 +1,130 @@
+"""The worker: what runs inside the box, waits for one job, and becomes the guest.
+
+Standard library only. It is imported by the zygote before anything is sealed, and by the time it holds a job every
+privilege is gone; nothing here is a security boundary.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import types
+from typing import Any, NoReturn
+
+from ringfence.isolation.protocol import Decoder, Kind, encode
+
+_READY = encode(Kind.READY)
+_STARTED = encode(Kind.STARTED)
+
+
+def warm() -> None:
+    """Touch what every job will touch, so that the copy-on-write faults happen before anybody waits."""
+    scope = {"__builtins__": __builtins__}
+    exec(compile("x = [str(i) for i in range(3)]\ntry:\n    {}[1]\nexcept KeyError:\n    pass\n", "<warm>", "exec"), scope)
+    json.loads(json.dumps({"code": "print(1)", "env": {}, "args": []}))
+    Decoder().feed(_READY)
+
+
+def serve(job_fd: int) -> NoReturn:
+    """Say ready, take one job from `job_fd`, and become the guest."""
+    os.write(job_fd, _READY)
+    job = _receive(job_fd)
+    os.write(job_fd, _STARTED)
+    os.close(job_fd)
+    become_guest(job)
+
+
+def _receive(job_fd: int) -> dict[str, Any]:
+    decoder = Decoder()
+    while True:
+        data = os.read(job_fd, 1 << 20)
+        if not data:
+            os._exit(0)  # the host let go of this worker without using it
+        for kind, payload in decoder.feed(data):
+            if kind is not Kind.START:
+                os._exit(1)
+            job: dict[str, Any] = json.loads(payload)
+            return job
+
+
+def become_guest(job: dict[str, Any]) -> NoReturn:
+    """Run the job's code in this very process and end with its exit code."""
+    tighten(job)
+    os.environ.update(job["env"])
+    if job["language"] == "bash":
+        # CPython ignores these two; a shell's children expect the default
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)
+    _run_python(job["code"], job["args"])
+
+
+def tighten(job: dict[str, Any]) -> None:
+    """Lower the limits of this process to the job's own."""
+    cpu = job.get("cpu_seconds")
+    if cpu is not None:
+        # the soft limit asks with SIGXCPU, the hard one, a second later, kills
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+    data = job.get("data_bytes")
+    if data is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+
+
+def _run_python(code: str, args: list[str]) -> NoReturn:
+    _reseed()
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    sys.argv[:] = ["-c", *args]
+    status = 0
+    try:
+        exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)
+    except SystemExit as end:
+        status = _exit_status(end.code)
+    except BaseException as error:
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+        _report(error)
+    _finish(status)
+
+
+def _reseed() -> None:
+    """Give each guest random numbers of its own; `random` does so by itself after a fork."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.seed()
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _report(error: BaseException) -> None:
+    """Print the traceback as `python -c` would, without the frame of this file."""
+    ours = error.__traceback__
+    theirs = ours.tb_next if ours is not None else None
+    sys.excepthook(type(error), error.with_traceback(theirs), theirs)
+
+
+def _finish(status: int) -> NoReturn:
+    """End like an interpreter does, but without tearing down what the kernel frees anyway."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        status = status or 120  # what CPython answers when standard output cannot be flushed
+    os._exit(status)

@@ -1,0 +1,53 @@
+"""The pipeline: the only way to an executor, for every door."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ringfence import operation as operations
+from ringfence.authority.profile import Profile
+from ringfence.capability.limits import SYSTEM_CEILING
+from ringfence.errors import InvalidRequest
+from ringfence.operation import CodeRun
+from ringfence.outcome import ExecutionResult, OnOutput
+from ringfence.ports import Executor, Identifiers
+
+
+class Orchestrator:
+    """Checks an operation, bounds it, and has it carried out; later authorities add steps here, never another way."""
+
+    def __init__(self, executor: Executor, identifiers: Identifiers) -> None:
+        """Everything it acts through is given to it."""
+        self._executor = executor
+        self._identifiers = identifiers
+
+    async def run(
+        self, operation: CodeRun, profile: Profile, on_output: OnOutput | None = None
+    ) -> ExecutionResult:
+        """Run `operation` under `profile`.
+
+        Raises:
+            InvalidRequest: The operation or a limit is wrong; nothing ran.
+        """
+        operations.check(operation)
+        check_limits(profile)
+        exec_id = self._identifiers.new("ex")
+        result = await self._executor.execute(operation, profile, on_output)
+        return dataclasses.replace(result, exec_id=exec_id)
+
+
+def check_limits(profile: Profile) -> None:
+    """Refuse limits that are not positive or above the system's ceiling.
+
+    Raises:
+        InvalidRequest: Naming the limit.
+    """
+    for field in dataclasses.fields(profile.limits):
+        value = getattr(profile.limits, field.name)
+        # written so that NaN fails too
+        if not value > 0:
+            raise InvalidRequest(f"{field.name} must be greater than 0, not {value}", reason="invalid_limit")
+    over = profile.limits.exceeding(SYSTEM_CEILING)
+    if over:
+        most = ", ".join(f"{name} at most {getattr(SYSTEM_CEILING, name)}" for name in over)
+        raise InvalidRequest(f"beyond the system's ceiling: {most}", reason="limit_exceeds_ceiling")

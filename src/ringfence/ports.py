@@ -1,0 +1,137 @@
+"""What the core asks of the world; everything that acts implements one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ringfence.authority.profile import Profile
+from ringfence.capability.limits import Limits
+from ringfence.operation import CodeRun, Language
+from ringfence.outcome import Artifact, ExecutionResult, Layers, OnOutput, SandboxType
+
+_DEFAULT = Limits()
+
+
+class Executor(Protocol):
+    """Carries out one kind of operation."""
+
+    async def execute(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None) -> ExecutionResult:
+        """Run `operation` to its end; the guest's failure is in the result, ours is raised."""
+        ...
+
+
+class Identifiers(Protocol):
+    """Where new names come from."""
+
+    def new(self, prefix: str) -> str:
+        """Return a name never given before; later ones sort after earlier ones."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a parked worker must have been built with, because a sealed one can no longer be given it."""
+
+    runtime: Language = Language.PYTHON
+    packages: str | None = None
+    preload: tuple[str, ...] = ()
+    session_id: str | None = None
+    disk_bytes: int = _DEFAULT.disk_bytes
+    inodes: int = _DEFAULT.inodes
+    open_files: int = _DEFAULT.open_files
+    file_bytes: int = _DEFAULT.file_bytes
+    pids: int = _DEFAULT.pids
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The one thing a worker is told."""
+
+    language: Language
+    code: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    stdin: bytes
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a guest ended, as seen from outside it."""
+
+    exit_code: int | None
+    signal: int | None
+    killed_by: str | None
+    stdout: bytes
+    stderr: bytes
+    stdout_bytes: int
+    stderr_bytes: int
+    elapsed_seconds: float
+    cpu_ms: int
+    memory_peak_bytes: int | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """The files a dead guest left behind."""
+
+    artifacts: tuple[Artifact, ...] = ()
+    files_written: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    changed: bool = False
+    """Whether a session's work directory is no longer what the next worker was parked on."""
+
+
+class Worker(Protocol):
+    """A box that is built, sealed and waiting; it serves one run and is destroyed."""
+
+    sandbox_id: str
+    backend: str
+    sandbox_type: SandboxType
+    layers: Layers
+    spec: WorkerSpec
+
+    def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
+        """Put `files` into the work directory and `inputs` into the read-only one."""
+        ...
+
+    async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
+        """Hand over the job and stay with it until every process of the box is gone.
+
+        Raises:
+            WorkerLost: The worker failed before any guest code ran.
+        """
+        ...
+
+    def harvest(self, limits: Limits) -> Harvest:
+        """Read what the dead guest left, and keep a session's changes."""
+        ...
+
+    def discard(self) -> None:
+        """Kill whatever is left and free everything; safe to call at any time, once."""
+        ...
+
+
+class Backend(Protocol):
+    """A kind of isolation: it only knows how to start a parked worker."""
+
+    name: str
+
+    def start(self, spec: WorkerSpec) -> Worker:
+        """Build and seal one worker; blocks for some milliseconds.
+
+        Raises:
+            IsolationUnavailable: A promised layer cannot be had.
+        """
+        ...
+
+    def close(self) -> None:
+        """End everything this backend started."""
+        ...
+
+
+class WorkerLost(Exception):
+    """A worker failed before any guest code ran; another one can take the job."""

@@ -1,0 +1,156 @@
+"""Find the interpreter and the shell the guest runs, and what of the host the box must show or hide for them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.errors import IsolationUnavailable, RuntimeMissing
+
+_SYSTEM_NAMES = ("usr", "bin", "sbin", "lib", "lib64", "lib32")
+_PACKAGE_PATTERNS = (
+    "lib/python3*/dist-packages",
+    "lib/python3*/site-packages",
+    "lib64/python3*/site-packages",
+    "local/lib/python3*/dist-packages",
+    "local/lib/python3*/site-packages",
+    "local/lib64/python3*/site-packages",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonRuntime:
+    """The base interpreter of this process, as the guest sees it.
+
+    `trees` are mounted read-only at the same path, in addition to the system trees; `hidden` are
+    directories of installed packages that the box shows empty, so that the standard library is all there is.
+    """
+
+    executable: Path
+    prefix: Path
+    stdlib: tuple[Path, ...]
+    version: tuple[int, int, int]
+    trees: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTree:
+    """One top-level system directory: a tree to bind, or a link to make again when `link` is set."""
+
+    path: Path
+    link: str | None = None
+
+
+def python_runtime() -> PythonRuntime:
+    """Return the interpreter that runs guests: the one below any virtual environment.
+
+    Raises:
+        RuntimeMissing: This process was not started by a Python on disk.
+        IsolationUnavailable: The guest's unprivileged user could not read the interpreter.
+    """
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    if not base or not (executable := Path(base).resolve()).is_file():
+        raise RuntimeMissing("this process has no Python executable on disk", fix="run Ringfence from a normal Python")
+    prefix = Path(sys.base_prefix).resolve()
+    stdlib = _standard_library()
+    runtime = PythonRuntime(
+        executable=executable,
+        prefix=prefix,
+        stdlib=stdlib,
+        version=(sys.version_info.major, sys.version_info.minor, sys.version_info.micro),
+        trees=interpreter_trees(executable, prefix, stdlib),
+        hidden=package_directories(prefix),
+    )
+    if os.geteuid() == 0:
+        refuse_unreadable(runtime)
+    return runtime
+
+
+def interpreter_trees(executable: Path, prefix: Path, stdlib: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return what to mount for an interpreter, none when it lies in the system trees.
+
+    Only the directory of the executable and the library directories, never the prefix itself:
+    a Python built into `~/.local` would bring everything else that is kept there.
+    """
+    wanted = [executable.parent, prefix / "lib", prefix / "lib64", *stdlib]
+    outside = sorted({path.resolve() for path in wanted if path.is_dir() and not _is_system(path.resolve())})
+    return tuple(path for path in outside if not any(path != other and path.is_relative_to(other) for other in outside))
+
+
+def package_directories(prefix: Path, *, system: Path = Path("/usr")) -> tuple[Path, ...]:
+    """Return the package directories of every Python the box would show, the system's included."""
+    found = (path for root in (prefix, system) for pattern in _PACKAGE_PATTERNS for path in root.glob(pattern))
+    return tuple(sorted({path.resolve() for path in found if path.is_dir()}))
+
+
+def refuse_unreadable(runtime: PythonRuntime) -> None:
+    """Refuse an interpreter that only its owner can read; as root, the guest runs under another uid.
+
+    Raises:
+        IsolationUnavailable: Naming the first path that others cannot read.
+    """
+    # Directories above the trees do not count: the box makes them itself.
+    for path in (*runtime.trees, *runtime.stdlib, runtime.executable):
+        if (closed := _first_closed(path, runtime.trees)) is not None:
+            raise IsolationUnavailable(
+                f"the guest's user cannot read the interpreter: {closed} is closed to others",
+                reason="interpreter_unreadable",
+                fix=f"chmod -R o+rX {closed}",
+            )
+
+
+def bash_path() -> Path:
+    """Return the shell that runs bash code and commands.
+
+    Raises:
+        RuntimeMissing: There is no bash.
+    """
+    for path in (Path("/bin/bash"), Path("/usr/bin/bash")):
+        if os.access(path, os.X_OK):
+            return path
+    raise RuntimeMissing("bash needs /bin/bash, which is not installed", fix="apt-get install bash", language="bash")
+
+
+def system_trees(root: Path = Path("/")) -> tuple[SystemTree, ...]:
+    """Return the system directories of this machine; with a merged /usr, /bin and /lib are links to make again."""
+    trees = []
+    for name in _SYSTEM_NAMES:
+        path = root / name
+        if path.is_symlink():
+            target = path.readlink()
+            # Only into /usr: any other link could show the guest a directory nobody decided to show.
+            top, *below = str(target).lstrip("/").split("/")
+            if top == "usr" and below and ".." not in below:
+                trees.append(SystemTree(Path("/", name), link=str(target)))
+        elif path.is_dir():
+            trees.append(SystemTree(Path("/", name)))
+    return tuple(trees)
+
+
+def _first_closed(path: Path, trees: tuple[Path, ...]) -> Path | None:
+    top = next((tree for tree in trees if path.is_relative_to(tree)), path)
+    steps = [path, *(parent for parent in path.parents if parent.is_relative_to(top))]
+    for step in reversed(steps):
+        mode = step.stat().st_mode
+        needed = stat.S_IROTH | stat.S_IXOTH
+        if mode & needed != needed:
+            return step
+    return None
+
+
+def _is_system(path: Path) -> bool:
+    return any(path.is_relative_to(Path("/", name)) for name in _SYSTEM_NAMES)
+
+
+def _standard_library() -> tuple[Path, ...]:
+    # Asked for the base: in a virtual environment `platstdlib` is the environment's own lib, packages and all.
+    base = {"base": sys.base_prefix, "installed_base": sys.base_prefix}
+    platbase = {"platbase": sys.base_exec_prefix, "installed_platbase": sys.base_exec_prefix}
+    paths = sysconfig.get_paths(vars={**base, **platbase})
+    found = (Path(paths[name]).resolve() for name in ("stdlib", "platstdlib"))
+    return tuple(dict.fromkeys(path for path in found if path.is_dir()))

@@ -1,0 +1,105 @@
+"""The composition root: the only module that knows every class."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.authority.profile import Isolation
+from ringfence.capability.limits import Limits
+from ringfence.executors.code import CodeExecutor
+from ringfence.identifiers import TimeOrdered
+from ringfence.isolation.pool.decide import PoolPolicy
+from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.tiers import FirstAvailable
+from ringfence.orchestrator.pipeline import Orchestrator
+from ringfence.ports import Backend, WorkerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a manager is made from; parsed once, at the edge."""
+
+    home: Path
+    isolation: Isolation = Isolation.AUTO
+    limits: Limits = Limits()
+    pool: PoolPolicy = PoolPolicy()
+    packages: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A working core: the pipeline and the pool behind it."""
+
+    orchestrator: Orchestrator
+    keeper: Keeper
+
+
+def default_home() -> Path:
+    """Return where state lives unless told otherwise."""
+    return Path(os.environ.get("RINGFENCE_HOME") or Path.home() / ".ringfence")
+
+
+def build(settings: Settings) -> Engine:
+    """Put the parts together; nothing is started before the first run or the pool's first refill."""
+    backend = make_backend(settings)
+    keeper = Keeper(backend, settings.pool, default=_default_spec(settings))
+    executor = CodeExecutor(keeper, lambda packages: build_environment(packages, settings.home))
+    return Engine(Orchestrator(executor, TimeOrdered()), keeper)
+
+
+def build_environment(packages: tuple[str, ...], home: Path) -> str:
+    """Return the directory of the environment with `packages`, building it once."""
+    from ringfence.runtimes import packages as environments
+    from ringfence.runtimes.python import python_runtime
+
+    return str(environments.build(packages, home / "environments", python_runtime().executable).path)
+
+
+def make_backend(settings: Settings) -> Backend:
+    """Return the backend that `isolation` names; `auto` is native, then bwrap, then a refusal."""
+    match settings.isolation:
+        case Isolation.NATIVE:
+            return native_backend(settings)
+        case Isolation.BWRAP:
+            return bwrap_backend(settings)
+        case Isolation.AUTO:
+            return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
+
+
+def native_backend(settings: Settings) -> Backend:
+    """Return the backend made of this kernel's own parts."""
+    from ringfence.isolation.native import configure
+    from ringfence.isolation.native.backend import NativeBackend
+    from ringfence.runtimes.node import require_node
+    from ringfence.workspaces.session import SessionWorkspace
+
+    return NativeBackend(
+        configure=lambda spec: configure.server_config(spec.packages, spec.preload, settings.home / "node.json"),
+        session=lambda session_id: SessionWorkspace.open(settings.home, session_id),
+        node_command=lambda: list(
+            require_node(typescript=False, cache=settings.home / "node.json").argv(typescript=False)
+        ),
+        limits=settings.limits,
+    )
+
+
+def bwrap_backend(settings: Settings) -> Backend:
+    """Return the backend that lets the distribution's bubblewrap build the box."""
+    from ringfence.isolation.bwrap.backend import BwrapBackend
+
+    return BwrapBackend(limits=settings.limits, home=settings.home)
+
+
+def _default_spec(settings: Settings) -> WorkerSpec:
+    limits = settings.limits
+    return WorkerSpec(
+        preload=settings.preload,
+        disk_bytes=limits.disk_bytes,
+        inodes=limits.inodes,
+        open_files=limits.open_files,
+        file_bytes=limits.file_bytes,
+        pids=limits.pids,
+    )

@@ -1,0 +1,157 @@
+"""The only place where a guest's path becomes an open file: nothing outside the given directory is reachable."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+
+from ringfence.errors import InvalidRequest, PathTraversalError
+
+MAX_PATH_BYTES = 4095
+MAX_NAME_BYTES = 255
+
+_SYS_OPENAT2 = 437  # the same number on every architecture
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
+_RESOLVE = _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
+_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW
+# A fifo or a terminal planted by the guest must neither block the host nor become its controlling terminal.
+_UNLESS_PATH = os.O_NONBLOCK | os.O_NOCTTY
+_MODE_FLAGS = os.O_CREAT | (os.O_TMPFILE & ~os.O_DIRECTORY)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def open_beneath(root_fd: int, path: str | bytes, flags: int, mode: int = 0) -> int:
+    """Open `path` below the directory `root_fd`, crossing no symlink and no mount.
+
+    The kernel resolves it in one step (`openat2`); where that call is missing or filtered, a walk of single
+    `O_NOFOLLOW` steps from descriptor to descriptor refuses the same paths.
+
+    Raises:
+        PathTraversalError: `path` is absolute, climbs with `..`, or meets a symlink or another mount.
+        InvalidRequest: `path` is no path at all: empty, too long, or with a NUL byte.
+    """
+    parts = _split(path)
+    flags |= _ALWAYS if flags & os.O_PATH else _ALWAYS | _UNLESS_PATH
+    mode = mode if flags & _MODE_FLAGS else 0
+    try:
+        try:
+            return _openat2(root_fd, b"/".join(parts), flags, mode)
+        except OSError as error:
+            # EPERM is what a seccomp filter around the host answers; a genuine one comes back from the walk.
+            if error.errno not in (errno.ENOSYS, errno.EPERM):
+                raise
+        return _walk(root_fd, parts, flags, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EXDEV):
+            raise PathTraversalError(f"{_shown(path)} crosses a symlink or a mount") from error
+        raise
+
+
+def make_parents(root_fd: int, path: str | bytes, mode: int = 0o755) -> int:
+    """Open the directory that holds `path`, making the missing ones, and return its descriptor.
+
+    Raises:
+        PathTraversalError: As `open_beneath`.
+        NotADirectoryError: A parent exists and is something else.
+    """
+    current = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd)
+    try:
+        for name in _split(path)[:-1]:
+            try:
+                deeper = open_beneath(current, name, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                os.mkdir(name, mode, dir_fd=current)
+                deeper = open_beneath(current, name, os.O_RDONLY | os.O_DIRECTORY)
+                os.fchmod(deeper, mode)  # whatever the umask of the host application
+            os.close(current)
+            current = deeper
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+def _split(path: str | bytes) -> list[bytes]:
+    raw = os.fsencode(path)
+    if raw.startswith(b"/"):
+        raise PathTraversalError(f"{_shown(path)} is absolute")
+    parts = raw.split(b"/")
+    if b".." in parts:
+        raise PathTraversalError(f"{_shown(path)} climbs with '..'")
+    if len(raw) > MAX_PATH_BYTES or any(len(part) > MAX_NAME_BYTES for part in parts):
+        raise InvalidRequest("path or name too long", reason="invalid_path")
+    if b"\0" in raw or b"" in parts or b"." in parts:
+        raise InvalidRequest(f"{_shown(path)} is not a plain relative path", reason="invalid_path")
+    return parts
+
+
+def _openat2(root_fd: int, path: bytes, flags: int, mode: int) -> int:
+    if flags & os.O_DIRECTORY:
+        flags &= ~os.O_NOFOLLOW  # it would answer ENOTDIR for a symlink; _NO_SYMLINKS alone answers ELOOP
+    how = _OpenHow(flags, mode, _RESOLVE)
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    fd: int = _libc.syscall(
+        ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(root_fd), ctypes.c_char_p(path), ctypes.byref(how), size
+    )
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    return fd
+
+
+def _walk(root_fd: int, parts: list[bytes], flags: int, mode: int) -> int:
+    mount = _mount_of(root_fd)
+    current = os.dup(root_fd)
+    try:
+        for name in parts[:-1]:
+            deeper = _step(current, name, os.O_PATH | os.O_DIRECTORY | _ALWAYS, 0)
+            os.close(current)
+            current = deeper
+            _require_mount(current, mount)
+        found = _step(current, parts[-1], flags, mode)
+    finally:
+        os.close(current)
+    try:
+        _require_mount(found, mount)
+    except BaseException:
+        os.close(found)
+        raise
+    return found
+
+
+def _step(directory: int, name: bytes, flags: int, mode: int) -> int:
+    try:
+        return os.open(name, flags, mode, dir_fd=directory)
+    except NotADirectoryError:
+        # O_DIRECTORY hides a symlink behind ENOTDIR: say which of the two it was, as openat2 does.
+        if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
+        raise
+
+
+def _require_mount(fd: int, mount: bytes) -> None:
+    if _mount_of(fd) != mount:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+def _mount_of(fd: int) -> bytes:
+    """Return the mount id: `st_dev` alone would not notice a bind mount of the same filesystem."""
+    info = os.open(f"/proc/self/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(info, 4096).splitlines()
+    finally:
+        os.close(info)
+    return next(line for line in lines if line.startswith(b"mnt_id:"))
+
+
+def _shown(path: str | bytes) -> str:
+    return ascii(path[:100])

@@ -1,0 +1,56 @@
+"""What a run wrote, read off its private upper directory: no snapshot before and no comparison after."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ringfence.workspaces.names import harmless_path
+from ringfence.workspaces.tree import Entry, Walk, open_readable
+
+MAX_DEPTH = 64
+
+_OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Paths relative to `/workspace/work`, made harmless; a deleted directory's own path stands for all below it."""
+
+    files: tuple[str, ...]
+    deleted: tuple[str, ...]
+    complete: bool
+
+
+def written(upper_fd: int, *, max_entries: int, layered: bool) -> Changes:
+    """Tell which files and links a dead run wrote, and what of its session it deleted.
+
+    `layered` says that `upper_fd` is the upper of an overlay. Without a session it is the guest's plain directory, in
+    which the guest can make anything that looks like an overlay's mark, so none is believed. A directory that was
+    replaced is listed as deleted; what was written into the new one is in `files`.
+    """
+    files: list[str] = []
+    deleted: list[str] = []
+    walk = Walk(upper_fd, max_entries=max_entries, max_depth=MAX_DEPTH)
+    for entry in walk:
+        if entry.is_file or entry.is_link:
+            files.append(harmless_path(entry.path))
+        elif layered and (entry.is_whiteout or (entry.is_directory and is_opaque(entry))):
+            deleted.append(harmless_path(entry.path))
+    return Changes(tuple(sorted(files)), tuple(sorted(deleted)), walk.complete)
+
+
+def is_opaque(entry: Entry) -> bool:
+    """Whether this directory of an upper hides everything its session had there."""
+    fd = open_readable(entry.parent_fd, entry.name, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return any(_attribute(fd, name) == b"y" for name in _OPAQUE)
+    finally:
+        os.close(fd)
+
+
+def _attribute(fd: int, name: str) -> bytes | None:
+    try:
+        return os.getxattr(fd, name)
+    except OSError:  # absent, or a filesystem without such attributes
+        return None

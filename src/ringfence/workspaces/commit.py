@@ -1,0 +1,235 @@
+"""Apply a dead run's upper directory to its session's work directory: quota first, content second, names last."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from ringfence.errors import QuotaExceeded
+from ringfence.workspaces.beneath import open_beneath
+from ringfence.workspaces.changes import MAX_DEPTH, is_opaque
+from ringfence.workspaces.names import harmless_path
+from ringfence.workspaces.tree import Walk, open_readable
+
+_CHUNK = 1024 * 1024
+MOST_ENTRIES = 4_194_304  # four times the highest inode limit: a bound, not a quota
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """What a commit did; `bytes` and `inodes` are the session's totals after it."""
+
+    written: int
+    deleted: int
+    dropped: tuple[str, ...]
+    bytes: int
+    inodes: int
+
+
+class Kind(Enum):
+    """What one entry of an upper asks for."""
+
+    FILE = auto()
+    LINK = auto()
+    DIRECTORY = auto()
+    OPAQUE = auto()
+    WHITEOUT = auto()
+    SPECIAL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of an upper (or of a work directory), without any descriptor."""
+
+    path: bytes
+    kind: Kind
+    mode: int
+    size: int
+
+
+@dataclass(slots=True)
+class _Node:
+    size: int
+    is_directory: bool
+    children: dict[bytes, _Node] = field(default_factory=dict)
+
+    def totals(self) -> tuple[int, int]:
+        below = [child.totals() for child in self.children.values()]
+        return self.size + sum(size for size, _ in below), 1 + sum(count for _, count in below)
+
+
+def commit(upper_fd: int, target_fd: int, *, staging_fd: int, max_bytes: int, max_inodes: int) -> CommitReport:
+    """Apply the upper of a dead run to `target_fd`; the caller holds the session's lock.
+
+    Every file is first copied into `staging_fd` (same filesystem), then renamed into place: a full disk changes
+    nothing, and no reader sees half a file. A host that dies during the renames leaves a mixture of whole files.
+    Symlinks are recreated as they are, wherever they point: the host follows none. Hard links become independent
+    files. Setuid, setgid and sticky bits, owners and attributes are not taken over; fifos, sockets and devices are
+    dropped, as is what they replaced.
+
+    Raises:
+        QuotaExceeded: The session would hold more than `max_bytes` or `max_inodes`; nothing was changed.
+    """
+    # Marks of deletion are entries of the upper but not of the session: hence twice.
+    steps = survey(upper_fd, max_entries=2 * max_inodes, layered=True)
+    present = survey(target_fd, max_entries=MOST_ENTRIES, layered=False)
+    size, inodes = totals_after(present, steps)
+    if size > max_bytes or inodes > max_inodes:
+        raise QuotaExceeded(
+            "the session's work directory would outgrow its quota",
+            reason="workspace_disk",
+            bytes=size,
+            max_bytes=max_bytes,
+            inodes=inodes,
+            max_inodes=max_inodes,
+        )
+    empty(staging_fd)
+    for index, step in enumerate(steps):
+        _stage(upper_fd, staging_fd, step, str(index))
+    for index, step in enumerate(steps):
+        _apply(target_fd, staging_fd, step, str(index))
+    return CommitReport(
+        written=sum(step.kind in (Kind.FILE, Kind.LINK) for step in steps),
+        deleted=sum(step.kind in (Kind.WHITEOUT, Kind.OPAQUE) for step in steps),
+        dropped=tuple(harmless_path(step.path) for step in steps if step.kind is Kind.SPECIAL),
+        bytes=size,
+        inodes=inodes,
+    )
+
+
+def totals_after(present: Iterable[Step], steps: Iterable[Step]) -> tuple[int, int]:
+    """Return the bytes and inodes of a work directory of `present` entries once `steps` are applied (parents first)."""
+    root = _Node(size=0, is_directory=True)
+    for step in (*present, *steps):
+        *parents, name = step.path.split(b"/")
+        parent = root
+        for part in parents:
+            parent = parent.children[part]
+        _put(parent.children, name, step)
+    size, inodes = root.totals()
+    return size, inodes - 1
+
+
+def _put(siblings: dict[bytes, _Node], name: bytes, step: Step) -> None:
+    match step.kind:
+        case Kind.FILE | Kind.LINK:
+            siblings[name] = _Node(size=step.size, is_directory=False)
+        case Kind.DIRECTORY if name in siblings and siblings[name].is_directory:
+            pass
+        case Kind.DIRECTORY | Kind.OPAQUE:
+            siblings[name] = _Node(size=0, is_directory=True)
+        case Kind.WHITEOUT | Kind.SPECIAL:
+            siblings.pop(name, None)
+
+
+def survey(root_fd: int, *, max_entries: int, layered: bool) -> list[Step]:
+    """List everything below `root_fd`; `layered` when it is an upper, whose marks mean deletion.
+
+    Raises:
+        QuotaExceeded: There are more entries, or deeper ones, than a session may hold.
+    """
+    walk = Walk(root_fd, max_entries=max_entries, max_depth=MAX_DEPTH)
+    steps = []
+    for entry in walk:
+        if entry.is_file:
+            kind = Kind.FILE
+        elif entry.is_link:
+            kind = Kind.LINK
+        elif entry.is_directory:
+            kind = Kind.OPAQUE if layered and is_opaque(entry) else Kind.DIRECTORY
+        else:
+            kind = Kind.WHITEOUT if layered and entry.is_whiteout else Kind.SPECIAL
+        size = entry.status.st_size if kind in (Kind.FILE, Kind.LINK) else 0
+        steps.append(Step(entry.path, kind, stat.S_IMODE(entry.status.st_mode), size))
+    if not walk.complete:
+        raise QuotaExceeded(
+            "too many files, or directories too deep, for a session", reason="workspace_disk", max_inodes=max_entries
+        )
+    return steps
+
+
+def empty(directory_fd: int) -> None:
+    """Remove everything below a directory of ours."""
+    for name in os.listdir(directory_fd):
+        _remove(directory_fd, os.fsencode(name))
+
+
+def _stage(upper_fd: int, staging_fd: int, step: Step, staged: str) -> None:
+    if step.kind not in (Kind.FILE, Kind.LINK):
+        return
+    with _parent_of(upper_fd, step.path) as (parent, name):
+        if step.kind is Kind.LINK:
+            os.symlink(os.readlink(name, dir_fd=parent), os.fsencode(staged), dir_fd=staging_fd)
+            return
+        source = open_readable(parent, name)
+    try:
+        copy = open_beneath(staging_fd, staged, _NEW_FILE, 0o600)
+        try:
+            _copy(source, copy, step.size)
+            status = os.fstat(source)
+            os.fchmod(copy, step.mode & 0o777)
+            os.utime(copy, ns=(status.st_mtime_ns, status.st_mtime_ns))  # make and its like compare them
+        finally:
+            os.close(copy)
+    finally:
+        os.close(source)
+
+
+def _copy(source: int, copy: int, size: int) -> None:
+    left = size  # never more than the quota was checked for
+    while left and (chunk := os.read(source, min(_CHUNK, left))):
+        left -= len(chunk)
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[os.write(copy, rest) :]
+
+
+def _apply(target_fd: int, staging_fd: int, step: Step, staged: str) -> None:
+    with _parent_of(target_fd, step.path) as (parent, name):
+        there = _mode_of(parent, name)
+        is_directory = there is not None and stat.S_ISDIR(there)
+        if step.kind in (Kind.FILE, Kind.LINK):
+            if is_directory:
+                _remove(parent, name)
+            os.rename(staged, name, src_dir_fd=staging_fd, dst_dir_fd=parent)
+            return
+        if there is not None and not (step.kind is Kind.DIRECTORY and is_directory):
+            _remove(parent, name)
+            is_directory = False
+        if step.kind in (Kind.DIRECTORY, Kind.OPAQUE):
+            if not is_directory:
+                os.mkdir(name, 0o700, dir_fd=parent)
+            fd = open_readable(parent, name, os.O_RDONLY | os.O_DIRECTORY)
+            os.fchmod(fd, step.mode & 0o777 | 0o700)  # ours to walk again
+            os.close(fd)
+
+
+@contextmanager
+def _parent_of(root_fd: int, path: bytes) -> Iterator[tuple[int, bytes]]:
+    parent, _, name = path.rpartition(b"/")
+    fd = open_beneath(root_fd, parent, os.O_PATH | os.O_DIRECTORY) if parent else os.dup(root_fd)
+    try:
+        yield fd, name
+    finally:
+        os.close(fd)
+
+
+def _mode_of(parent: int, name: bytes) -> int | None:
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _remove(parent: int, name: bytes) -> None:
+    mode = _mode_of(parent, name)
+    if mode is not None and stat.S_ISDIR(mode):
+        shutil.rmtree(os.fsdecode(name), dir_fd=parent)  # by descriptors: follows no link
+    elif mode is not None:
+        os.unlink(name, dir_fd=parent)

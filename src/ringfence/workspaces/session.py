@@ -1,0 +1,188 @@
+"""The files a session keeps between runs: read by the next guest as an overlay's lower, written only by commits.
+
+`<home>/workspace/projects/<id>/` holds `work`, `inputs`, `artifacts` and, for commits, `staging` and `lock`. As root,
+each session has a host uid of its own, and its runs must be given that uid: an overlay keeps the owner of a file it
+copies up, so a guest can change what an earlier run left only if both were the same host user.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ringfence.errors import InvalidRequest
+from ringfence.workspaces.acting import Owner, acting_as
+from ringfence.workspaces.beneath import make_parents, open_beneath
+from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
+
+SESSION_UIDS = range(0x7100_0000, 0x7200_0000)
+"""Host uids (and gids) of sessions in root mode: above every range that systemd hands out."""
+
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a session's work directory holds."""
+
+    bytes: int
+    inodes: int
+
+
+class SessionWorkspace:
+    """One session's directories, held open by descriptor."""
+
+    def __init__(self, session_id: str, directory_fd: int) -> None:
+        """Take over `directory_fd`, in which `create` has made everything."""
+        self.id = session_id
+        self._directory_fd = directory_fd
+        self.work_fd = open_beneath(directory_fd, "work", _DIRECTORY)
+        self.inputs_fd = open_beneath(directory_fd, "inputs", _DIRECTORY)
+        self.artifacts_fd = open_beneath(directory_fd, "artifacts", _DIRECTORY)
+        self._staging_fd = open_beneath(directory_fd, "staging", _DIRECTORY)
+
+    @classmethod
+    def create(cls, home: Path, session_id: str) -> Self:
+        """Open the session's workspace below `home`, making it at first use.
+
+        Raises:
+            InvalidRequest: `session_id` is not one plain path segment.
+            PathTraversalError: Something below `home` was replaced by a symlink.
+        """
+        if not _ID.match(session_id):
+            raise InvalidRequest(f"session id {session_id[:100]!a} is not a plain name", reason="invalid_session_id")
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home_fd = os.open(home, _DIRECTORY | os.O_CLOEXEC)
+        try:
+            directory_fd = make_parents(home_fd, f"workspace/projects/{session_id}/work", 0o700)
+            try:
+                with _locked(directory_fd):
+                    _make_directories(home_fd, directory_fd)
+                return cls(session_id, directory_fd)
+            except BaseException:
+                os.close(directory_fd)
+                raise
+        finally:
+            os.close(home_fd)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The host uid and gid that every run of this session must have; `None` when that is the caller's own."""
+        status = os.fstat(self.work_fd)
+        return None if status.st_uid == os.geteuid() else (status.st_uid, status.st_gid)
+
+    def generation(self) -> int:
+        """Return a number that changes before and after every change of `work`.
+
+        An overlay caches what it looked up, so a worker that was parked over another generation is not to be used.
+        """
+        return _read_generation(self._directory_fd)
+
+    def commit(self, upper_fd: int, *, max_bytes: int, max_inodes: int) -> CommitReport:
+        """Apply what a dead run wrote; commits of one session wait for each other.
+
+        Raises:
+            QuotaExceeded: The session would grow beyond its quota; nothing was changed.
+        """
+        with self._changing():
+            return commit(
+                upper_fd, self.work_fd, staging_fd=self._staging_fd, max_bytes=max_bytes, max_inodes=max_inodes
+            )
+
+    def usage(self) -> Usage:
+        """Measure the work directory."""
+        with acting_as(self.owner):
+            size, inodes = totals_after(survey(self.work_fd, max_entries=MOST_ENTRIES, layered=False), ())
+        return Usage(size, inodes)
+
+    def reset(self) -> None:
+        """Delete everything in the work directory."""
+        with self._changing():
+            empty(self._staging_fd)
+            empty(self.work_fd)
+
+    def close(self) -> None:
+        """Give up the descriptors; the files stay."""
+        for fd in (self.work_fd, self.inputs_fd, self.artifacts_fd, self._staging_fd, self._directory_fd):
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with _locked(self._directory_fd) as lock:
+            before = _read_generation(self._directory_fd)
+            os.pwrite(lock, b"%020d" % (before + 1), 0)
+            try:
+                with acting_as(self.owner):
+                    yield
+            finally:
+                os.pwrite(lock, b"%020d" % (before + 2), 0)
+
+
+@contextmanager
+def _locked(directory_fd: int) -> Iterator[int]:
+    # Beside the work directory, never inside: the guest must not be able to hold or replace it.
+    lock = open_beneath(directory_fd, "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _read_generation(directory_fd: int) -> int:
+    lock = open_beneath(directory_fd, "lock", os.O_RDONLY)
+    try:
+        return int(os.pread(lock, 20, 0) or b"0")
+    finally:
+        os.close(lock)
+
+
+def _make_directories(home_fd: int, directory_fd: int) -> None:
+    present = set(os.listdir(directory_fd))
+    if {"work", "staging", "inputs", "artifacts"} <= present:
+        return
+    # A creation that was interrupted starts again: nothing has been committed to it yet.
+    owner = _next_owner(home_fd) if os.geteuid() == 0 else None
+    for name, mode in (("inputs", 0o700), ("staging", 0o700), ("work", 0o755), ("artifacts", 0o700)):
+        if name not in present:
+            os.mkdir(name, mode, dir_fd=directory_fd)
+        fd = open_beneath(directory_fd, name, _DIRECTORY)
+        try:
+            os.fchmod(fd, mode)
+            if owner is not None and name in ("staging", "work"):
+                os.fchown(fd, *owner)
+        finally:
+            os.close(fd)
+
+
+def _next_owner(home_fd: int) -> Owner:
+    """Take the next free session uid of this home; the first is random, so that two homes rarely share any."""
+    workspace_fd = open_beneath(home_fd, "workspace", _DIRECTORY)
+    try:
+        counter = open_beneath(workspace_fd, "next-uid", os.O_RDWR | os.O_CREAT, 0o600)
+    finally:
+        os.close(workspace_fd)
+    try:
+        fcntl.flock(counter, fcntl.LOCK_EX)
+        index = int(os.pread(counter, 20, 0) or secrets.randbelow(len(SESSION_UIDS)))
+        os.pwrite(counter, b"%020d" % ((index + 1) % len(SESSION_UIDS)), 0)
+    finally:
+        os.close(counter)
+    return SESSION_UIDS[index], SESSION_UIDS[index]

@@ -1,0 +1,128 @@
+"""What every test may ask of this machine, and how the suite says what it could not try here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
+import pytest
+from hypothesis import settings
+
+SOAK = bool(os.environ.get("RINGFENCE_SOAK"))
+SOAK_FACTOR = 20
+
+# No deadline: this suite makes no claim about wall-clock time.
+settings.register_profile("test", deadline=None)
+settings.register_profile("soak", deadline=None, max_examples=100 * SOAK_FACTOR)
+settings.load_profile("soak" if SOAK else "test")
+
+
+@pytest.fixture
+def count() -> Callable[[int], int]:
+    """Scale a soak count: all of it under `make soak`, a twentieth otherwise."""
+    return lambda n: n if SOAK else max(1, n // SOAK_FACTOR)
+
+
+# --- what a test needs: each check returns why it cannot be had, or None ---
+
+
+def _native() -> str | None:
+    try:
+        report = import_module("ringfence.isolation.native.probe").probe()
+    except ModuleNotFoundError as error:
+        return str(error)
+    return None if report.available else str(report.reason)
+
+
+def _bwrap() -> str | None:
+    return None if shutil.which("bwrap") else "bwrap is not installed"
+
+
+def _node() -> str | None:
+    try:
+        node = import_module("ringfence.runtimes.node").find_node()
+    except ModuleNotFoundError as error:
+        return str(error)
+    return None if node is not None else "no Node that is new enough"
+
+
+def _user() -> str | None:
+    return None if os.geteuid() != 0 else "this run is root's"
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "this run is an ordinary user's"
+
+
+CHECKS = {"native": _native, "bwrap": _bwrap, "node": _node, "user": _user, "root": _root}
+
+
+@cache
+def missing(what: str) -> str | None:
+    """Say why `what` cannot be had on this machine, or None if it can."""
+    return CHECKS[what]()
+
+
+def required() -> frozenset[str]:
+    """Name what this run may not do without.
+
+    A run as root that is followed by one as an ordinary user (`tools/test` promises it) leaves the tests of an ordinary
+    user to the second.
+    """
+    names = {name.strip() for name in os.environ.get("RINGFENCE_REQUIRE", "").split(",")} - {""}
+    if os.environ.get("RINGFENCE_USER_RUN") == "follows":
+        names.discard("user")
+    return frozenset(names)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a requirement nobody can check, before a single test runs."""
+    unknown = required() - CHECKS.keys()
+    if unknown:
+        raise pytest.UsageError(f"RINGFENCE_REQUIRE: unknown {', '.join(sorted(unknown))}; known: {', '.join(CHECKS)}")
+    config.stash[_SKIPPED] = {}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose needs are not met here, or fail it where they are required."""
+    for mark in item.iter_markers("needs"):
+        for what in mark.args:
+            if what not in CHECKS:
+                pytest.fail(f"needs({what!r}): known are {', '.join(CHECKS)}", pytrace=False)
+            reason = missing(what)
+            if reason is None:
+                continue
+            if what in required():
+                pytest.fail(f"needs {what}, which RINGFENCE_REQUIRE requires: {reason}", pytrace=False)
+            item.config.stash[_SKIPPED].setdefault((what, reason), []).append(item.nodeid)
+            pytest.skip(f"needs {what}: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List what could not run on this machine, and why."""
+    skipped = config.stash[_SKIPPED]
+    if not skipped:
+        return
+    terminalreporter.section("could not run on this machine")
+    for (what, reason), tests in sorted(skipped.items()):
+        terminalreporter.write_line(f"{what}: {reason} (tests: {len(tests)})")
+        for test in tests:
+            terminalreporter.write_line(f"    {test}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test to its end in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
+
+
+_SKIPPED = pytest.StashKey[dict[tuple[str, str], list[str]]]()
