@@ -154,7 +154,7 @@ def _docker_commands() -> dict[str, list[str] | str]:
     if image is None:
         return dict.fromkeys(names, "no engine answers, or it has no image named python")
     run = [docker, "run", "--rm", "--network", "none", image, "python3", "-I", "-c", _PRINT[0]]
-    containers = subprocess.run(  # noqa: S603 the docker command, fixed arguments
+    containers = subprocess.run(
         [docker, "ps", "--filter", f"ancestor={image}", "--format", "{{.ID}}"],
         capture_output=True,
         text=True,
@@ -169,7 +169,7 @@ def _docker_commands() -> dict[str, list[str] | str]:
 def _local_python_image(docker: str) -> str | None:
     """Name a python image the engine already has; the bench pulls nothing."""
     try:
-        done = subprocess.run(  # noqa: S603 the docker command, fixed arguments
+        done = subprocess.run(
             [docker, "image", "ls", "--format", "{{json .}}"], capture_output=True, text=True, check=False, timeout=20
         )
     except subprocess.TimeoutExpired:

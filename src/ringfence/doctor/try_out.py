@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from ringfence.doctor.facts import Tool
+from ringfence.runtimes.node import find_node
 
 LANDLOCK_VERSION = 1
 LANDLOCK_ERRATA = 2
@@ -49,6 +50,14 @@ def bwrap() -> Tool:
     return Tool(tool.path, tool.version, problem=problem if isinstance(problem, str) else problem[0])
 
 
+def node() -> tuple[Tool, bool]:
+    """Find the Node that runs would use, and whether it takes typescript."""
+    found = find_node()
+    if found is None:
+        return Tool(shutil.which("node"), problem="none that works and is 20.12 or newer"), False
+    return Tool(str(found.path), ".".join(map(str, found.version)), usable=True), found.strips_types
+
+
 def version_of(name: str, *arguments: str) -> Tool:
     """Start a program and return the first line it prints."""
     path = shutil.which(name)
@@ -62,7 +71,7 @@ def version_of(name: str, *arguments: str) -> Tool:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(  # noqa: S603 programs of the host, with fixed arguments
+        return subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,

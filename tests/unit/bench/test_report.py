@@ -46,13 +46,13 @@ def test_the_table_shows_promise_measure_verdict_and_machine() -> None:
 
 def test_the_picture_is_a_document_with_one_curve_per_series() -> None:
     series = [Series("a <b>", (0.001, 0.002)), Series("c", (0.01,))]
-    root = ET.fromstring(plot(series))  # noqa: S314 our own picture
+    root = ET.fromstring(plot(series))
     assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
     assert "a <b> (p50 1.50 ms)" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_a_picture_of_nothing_is_still_a_document() -> None:
-    ET.fromstring(plot([]))  # noqa: S314 our own picture
+    ET.fromstring(plot([]))
 
 
 def test_growth_is_named_and_a_larger_pool_is_not_growth() -> None:
