@@ -13,10 +13,12 @@ from pathlib import Path
 from ringfence.bench import bare, promise
 from ringfence.bench.promise import Line, judged
 from ringfence.bench.series import Series, quantile
-from ringfence.bench.subject import AsyncTimed, Bench, Measured, ours
+from ringfence.bench.subject import AsyncTimed, Bench, Manager, Measured, ours
 
 _CODE, _EXPECTED = "print(1)", "1\n"
 _MEMORY_SLACK_BYTES = 8_000_000
+_PER_WORKER = 16
+_SLACK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +44,21 @@ async def crowd(bench: Bench) -> Measured:
         run = ours(manager, _CODE, _EXPECTED)
         await _callers(run, settings.crowd_callers * 4, settings.crowd_callers)
         await asyncio.sleep(settings.settle_seconds)
-        warm = holdings()
+        warm, warm_parked = holdings(), _parked(manager)
         theirs = bare.crowd(call, half, settings.crowd_callers)
         taken, each = await _callers(run, settings.crowd_runs, settings.crowd_callers)
         # The pool refills now; its work is not bare's to pay for.
         await asyncio.sleep(settings.settle_seconds)
-        after = holdings()
+        after, more_parked = holdings(), _parked(manager) - warm_parked
         theirs += bare.crowd(call, half, settings.crowd_callers)
     closed = holdings()
+    grown = growth(before, warm, after, closed, more_parked=more_parked)
+    stages = f"before: {before}; warm: {warm}; after: {after}; closed: {closed}"
     our_rate, their_rate = settings.crowd_runs / taken, 2 * half / theirs
     return Measured(
         (
             judged(promise.CROWD, our_rate / their_rate, f"{our_rate:.0f} to {their_rate:.0f} runs per second"),
-            judged(promise.CROWD_GROWTH, len(growth(before, warm, after, closed)), _story(before, warm, after, closed)),
+            judged(promise.CROWD_GROWTH, len(grown), f"{', '.join(grown) or 'nothing'} grew; {stages}"),
             Line("latency under 16 callers, p50", quantile(each, 0.5) * 1000, "a caller's view", unit="ms"),
         ),
         (Series("16 callers: ringfence", tuple(each)),),
@@ -86,11 +90,12 @@ async def footprint(bench: Bench) -> Measured:
     settings = bench.settings
     async with bench.open_manager(pool_size=settings.parked) as manager:
         run = ours(manager, _CODE, _EXPECTED)
-        await run()
         pairs: list[tuple[int, int]] = []
         deadline = time.monotonic() + 30
         while len(pairs) < settings.parked and time.monotonic() < deadline:
-            await asyncio.sleep(0.2)
+            # The pool grows with what is asked of it, up to its size.
+            await _callers(run, settings.parked * 2, settings.parked)
+            await asyncio.sleep(settings.settle_seconds / 4)
             pairs = list(manager.pool_pids())
         if len(pairs) < settings.parked:
             return Measured((judged(promise.FOOTPRINT, None, f"only {len(pairs)} workers were parked in 30 s"),))
@@ -117,21 +122,24 @@ async def _callers(run: AsyncTimed, runs: int, callers: int) -> tuple[float, lis
     return time.perf_counter() - start, each
 
 
-def growth(before: Holdings, warm: Holdings, after: Holdings, closed: Holdings) -> tuple[str, ...]:
-    """Name what grew: memory while running, everything else once the manager is closed.
+def growth(before: Holdings, warm: Holdings, after: Holdings, closed: Holdings, *, more_parked: int) -> tuple[str, ...]:
+    """Name what grew, from warm to after the load, or from before the manager to after it was closed.
 
-    The pool may well park more workers under load, so its descriptors and cgroups are judged when it is gone.
+    A pool that parks more workers under load may hold more for each of them, and no more than that.
     """
-    found = [name for name in ("fds", "cgroups", "mounts") if getattr(closed, name) > getattr(before, name)]
+    allowed = _SLACK + _PER_WORKER * max(more_parked, 0)
+    found = [
+        name
+        for name in ("fds", "cgroups", "mounts")
+        if getattr(after, name) - getattr(warm, name) > allowed or getattr(closed, name) > getattr(before, name)
+    ]
     if after.memory_bytes - warm.memory_bytes > _MEMORY_SLACK_BYTES:
         found.insert(0, "memory")
     return tuple(found)
 
 
-def _story(before: Holdings, warm: Holdings, after: Holdings, closed: Holdings) -> str:
-    grown = growth(before, warm, after, closed)
-    stages = f"before: {before}; warm: {warm}; after: {after}; closed: {closed}"
-    return f"{', '.join(grown)} grew; {stages}" if grown else stages
+def _parked(manager: Manager) -> int:
+    return sum(1 for _ in manager.pool_pids())
 
 
 def holdings() -> Holdings:
@@ -140,9 +148,15 @@ def holdings() -> Holdings:
     return Holdings(
         memory_bytes=_status_bytes("VmRSS"),
         fds=sum(1 for _ in Path("/proc/self/fd").iterdir()),
-        cgroups=sum(len(directories) for _, directories, _ in os.walk("/sys/fs/cgroup")),
+        cgroups=_own_cgroups(),
         mounts=len(Path("/proc/self/mountinfo").read_bytes().splitlines()),
     )
+
+
+def _own_cgroups() -> int:
+    """Count the directories made by this process, which carry its pid; other programs come and go meanwhile."""
+    own = f"ringfence-{os.getpid()}-"
+    return sum(f"/{own}" in f"{where}/{name}" for where, names, _ in os.walk("/sys/fs/cgroup") for name in names)
 
 
 def pss_bytes(pid: int) -> int:

@@ -8,8 +8,6 @@ from ringfence.doctor.finding import Finding, Health
 
 _MIB = 1024 * 1024
 _NEEDED_CONTROLLERS = frozenset({"memory", "pids"})
-_NODE_STRIPS_TYPES = (22, 13)
-_NODE_FLOOR = (18, 0)
 
 
 def limits_can_be_enforced(facts: Facts) -> Finding:
@@ -38,8 +36,8 @@ def limits_can_be_enforced(facts: Facts) -> Finding:
 
 
 def _delegation(facts: Facts) -> str:
-    if facts.inside in ("docker", "podman", "kubernetes", "lxc"):
-        return "start the container with a cgroup of its own that it may write (podman run --cgroupns=private ...)"
+    if facts.inside in fixes.CGROUP_IN_CONTAINER:
+        return fixes.CGROUP_IN_CONTAINER[facts.inside]
     if not facts.systemd:
         return fixes.CGROUP_BY_HAND
     if facts.uid == 0:
@@ -116,35 +114,19 @@ def _bash(facts: Facts) -> Finding:
 
 
 def _node(facts: Facts) -> Finding:
-    node, newest = facts.node, "pip install 'ringfence[node]'"
-    version = _version(node.version)
-    if not node.usable or version < _NODE_FLOOR:
-        return Finding(
-            "runtime.node",
-            "node",
-            Health.WARN,
-            f"{node.path} is {node.version}, older than 18" if node.usable else node.problem or "not installed",
-            "javascript and typescript are unavailable",
-            newest,
-        )
-    if version < _NODE_STRIPS_TYPES:
-        return Finding(
-            "runtime.node",
-            "node",
-            Health.WARN,
-            f"{node.path} {node.version}",
-            "javascript runs; typescript needs node 22.13 or newer, which strips types",
-            newest,
-        )
-    return Finding("runtime.node", "node", Health.OK, f"{node.path} {node.version}: javascript and typescript")
-
-
-def _version(text: str) -> tuple[int, int]:
-    numbers = text.removeprefix("v").split(".")
-    try:
-        return int(numbers[0]), int(numbers[1])
-    except (IndexError, ValueError):
-        return 0, 0
+    node = facts.node
+    if node.usable and facts.node_strips_types:
+        return Finding("runtime.node", "node", Health.OK, f"{node.path} {node.version}: javascript and typescript")
+    return Finding(
+        "runtime.node",
+        "node",
+        Health.WARN,
+        f"{node.path} {node.version}" if node.usable else node.problem or "not installed",
+        "javascript runs; typescript needs a node that strips types, 22.13 or newer"
+        if node.usable
+        else "javascript and typescript are unavailable",
+        "pip install 'ringfence[node]'",
+    )
 
 
 def home_is_private(facts: Facts) -> Finding:

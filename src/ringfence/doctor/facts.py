@@ -72,6 +72,7 @@ class Facts:
     vsock: bool = False
     bwrap: Tool = Tool()
     node: Tool = Tool()
+    node_strips_types: bool = False
     bash: Tool = Tool()
     interpreter: str = ""
     interpreter_unreadable: tuple[str, ...] = ()

@@ -44,6 +44,17 @@ CGROUP_BY_HAND = (
 )
 
 
+CGROUP_IN_CONTAINER = {
+    "docker": (
+        "docker mounts /sys/fs/cgroup read-only: run Ringfence on the host, or in "
+        "podman run --cgroupns=private --security-opt unmask=/sys/fs/cgroup IMAGE"
+    ),
+    "podman": "podman run --cgroupns=private --security-opt unmask=/sys/fs/cgroup IMAGE",
+    "kubernetes": "on the node: cgroup_writable = true in the runtime's section of containerd's config.toml",
+    "lxc": "lxc config set CONTAINER security.nesting true && lxc restart CONTAINER",
+}
+
+
 def landlock_boot(active_lsm: str) -> str:
     """Return the command that adds Landlock in front of the security modules that are active now."""
     modules = ",".join(["landlock", *(name for name in active_lsm.split(",") if name and name != "landlock")])

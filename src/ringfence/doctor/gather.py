@@ -37,6 +37,7 @@ def gather(probe: Callable[[], Box], environ: Mapping[str, str], root: Path = Pa
     """Look at the machine; `probe` really builds a box and says what came of it."""
     os_release = _os_release(root)
     trial = try_out.file_systems()
+    node, strips_types = try_out.node()
     actions = _read(root / "proc/sys/kernel/seccomp/actions_avail")
     return Facts(
         box=probe(),
@@ -56,7 +57,8 @@ def gather(probe: Callable[[], Box], environ: Mapping[str, str], root: Path = Pa
         tmpfs_user_xattr=trial.get("tmpfs_user_xattr"),
         vsock=(root / "dev/vsock").exists(),
         bwrap=try_out.bwrap(),
-        node=try_out.version_of("node", "--version"),
+        node=node,
+        node_strips_types=strips_types,
         bash=try_out.version_of("bash", "-c", "echo $BASH_VERSION"),
         interpreter=_interpreter(),
         interpreter_unreadable=_unreadable_to_others(),

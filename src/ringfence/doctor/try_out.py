@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from ringfence.doctor.facts import Tool
+from ringfence.runtimes.node import find_node
 
 LANDLOCK_VERSION = 1
 LANDLOCK_ERRATA = 2
@@ -47,6 +48,14 @@ def bwrap() -> Tool:
         return Tool(tool.path, tool.version.removeprefix("bubblewrap "), usable=True)
     problem = "did not end" if done is None else done.stderr.strip().splitlines()[-1:] or ["failed without a word"]
     return Tool(tool.path, tool.version, problem=problem if isinstance(problem, str) else problem[0])
+
+
+def node() -> tuple[Tool, bool]:
+    """Find the Node that runs would use, and whether it takes typescript."""
+    found = find_node()
+    if found is None:
+        return Tool(shutil.which("node"), problem="none that works and is 20.12 or newer"), False
+    return Tool(str(found.path), ".".join(map(str, found.version)), usable=True), found.strips_types
 
 
 def version_of(name: str, *arguments: str) -> Tool:

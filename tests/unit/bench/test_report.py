@@ -55,10 +55,25 @@ def test_a_picture_of_nothing_is_still_a_document() -> None:
     ET.fromstring(plot([]))
 
 
-def test_growth_is_named_and_a_larger_pool_is_not_growth() -> None:
-    before = Holdings(memory_bytes=50_000_000, fds=10, cgroups=5, mounts=20)
-    warm = Holdings(memory_bytes=60_000_000, fds=40, cgroups=21, mounts=20)
-    grown_pool = Holdings(memory_bytes=61_000_000, fds=60, cgroups=31, mounts=20)
-    assert growth(before, warm, grown_pool, before) == ()
-    leaked = Holdings(memory_bytes=70_000_000, fds=11, cgroups=6, mounts=21)
-    assert growth(before, warm, leaked, leaked) == ("memory", "fds", "cgroups", "mounts")
+BEFORE = Holdings(memory_bytes=50_000_000, fds=10, cgroups=0, mounts=20)
+WARM = Holdings(memory_bytes=60_000_000, fds=40, cgroups=16, mounts=20)
+
+
+def test_a_larger_pool_is_not_growth() -> None:
+    larger = Holdings(memory_bytes=61_000_000, fds=140, cgroups=56, mounts=20)
+    assert growth(BEFORE, WARM, larger, BEFORE, more_parked=8) == ()
+
+
+def test_the_same_holdings_without_a_larger_pool_are_growth() -> None:
+    larger = Holdings(memory_bytes=61_000_000, fds=140, cgroups=56, mounts=20)
+    assert growth(BEFORE, WARM, larger, BEFORE, more_parked=0) == ("fds", "cgroups")
+
+
+def test_what_is_left_when_the_manager_is_closed_is_growth() -> None:
+    left = Holdings(memory_bytes=50_000_000, fds=11, cgroups=1, mounts=21)
+    assert growth(BEFORE, WARM, WARM, left, more_parked=0) == ("fds", "cgroups", "mounts")
+
+
+def test_memory_is_judged_while_running() -> None:
+    heavier = Holdings(memory_bytes=70_000_000, fds=40, cgroups=16, mounts=20)
+    assert growth(BEFORE, WARM, heavier, BEFORE, more_parked=0) == ("memory",)

@@ -76,6 +76,7 @@ def test_what_the_person_asked_for_is_what_runs(tmp_path: Path) -> None:
                 "session_id": "p",
                 "isolation": "auto",
                 "security_mode": "strict",
+                "pool_size": 0,
                 "inputs": {"data.csv": b"a,b\n"},
             },
         )

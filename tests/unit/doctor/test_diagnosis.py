@@ -39,7 +39,8 @@ GOOD = Facts(
     overlay_in_userns=True,
     tmpfs_user_xattr=True,
     bwrap=Tool("/usr/bin/bwrap", "0.11.0", usable=True),
-    node=Tool("/usr/bin/node", "v22.13.0", usable=True),
+    node=Tool("/usr/bin/node", "22.13.0", usable=True),
+    node_strips_types=True,
     bash=Tool("/bin/bash", "5.2", usable=True),
     interpreter="/usr/bin/python3.12",
     home=Home("/home/u/.ringfence", exists=True),
@@ -186,10 +187,17 @@ def test_a_container_in_which_a_box_fits_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "status"), [("v16.20.0", Health.WARN), ("v20.20.2", Health.WARN), ("v22.13.0", Health.OK)]
+    ("node", "strips_types", "status"),
+    [
+        (Tool(problem="not installed"), False, Health.WARN),
+        (Tool("/usr/bin/node", "20.20.2", usable=True), False, Health.WARN),
+        (Tool("/usr/bin/node", "22.13.0", usable=True), True, Health.OK),
+    ],
 )
-def test_an_old_node_is_told_from_one_that_strips_types(version: str, status: Health) -> None:
-    assert finding(replace(GOOD, node=Tool("/usr/bin/node", version, usable=True)), "runtime.node").status is status
+def test_a_node_that_strips_types_is_told_from_one_that_does_not(
+    node: Tool, strips_types: bool, status: Health
+) -> None:
+    assert finding(replace(GOOD, node=node, node_strips_types=strips_types), "runtime.node").status is status
 
 
 @pytest.mark.parametrize(

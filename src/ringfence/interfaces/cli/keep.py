@@ -30,7 +30,9 @@ class ArtifactDirectory:
             Path(path).mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, _DIRECTORY)
             try:
-                if any(os.scandir(self._fd)):
+                with os.scandir(self._fd) as entries:
+                    holds_something = any(entries)
+                if holds_something:
                     raise InvalidRequest(
                         f"--artifacts {path}: already holds files, which are never overwritten",
                         reason="artifacts_not_empty",

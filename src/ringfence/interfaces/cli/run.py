@@ -50,6 +50,8 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         "session_id": options.project,
         "isolation": options.isolation,
         "security_mode": options.security,
+        # One run, one worker: parking others for runs that never come would only cost time.
+        "pool_size": 0,
     }
     return request | ({"inputs": inputs} if inputs else {})
 
