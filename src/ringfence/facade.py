@@ -275,9 +275,13 @@ def _choice(kind: type[_Choice], value: object, name: str) -> _Choice:
 def _pool_policy(pool_size: int | None) -> PoolPolicy:
     if pool_size is None:
         return PoolPolicy()
-    if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 0:
+    if not _is_whole(pool_size) or pool_size < 0:
         raise InvalidRequest(f"pool_size must be a whole number from 0, not {pool_size!r}", reason="invalid_pool_size")
     return replace(PoolPolicy(), min_idle=min(PoolPolicy().min_idle, pool_size), max_idle=pool_size)
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _with_memory(limits: Limits | None, memory_mb: int | None) -> Limits | None:

@@ -1,4 +1,3 @@
-# ruff: noqa: PTH104, PTH208 (descriptors, as in the code under test)
 """Files of a hostile guest, handled by the host: planted links, specials, bombs, names and races."""
 
 from __future__ import annotations

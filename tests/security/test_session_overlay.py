@@ -1,4 +1,3 @@
-# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH123, PTH208 (a guest without its interpreter must import no more)
 """The overlay recipe of ADR 0003, done with real namespaces as root and as an ordinary user alike.
 
 Seen red with the session's files owned by host root, and with inputs placed under host root's own ids.
@@ -93,7 +92,7 @@ def enter(host: socket.socket, tree: int | None, work: Path, guest: Callable[[],
         header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
         require(libc.capset(header, none))
         guest()
-    except BaseException:  # noqa: BLE001 - a forked child has nobody above it
+    except BaseException:
         host.send(traceback.format_exc().encode())
     finally:
         os._exit(0)

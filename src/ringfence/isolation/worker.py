@@ -19,16 +19,14 @@ from typing import Any, NoReturn
 from ringfence.isolation.protocol import Decoder, Kind, encode
 
 _READY = encode(Kind.READY)
+_WARM_UP = "x = [str(i) for i in range(3)]\ntry:\n    {}[1]\nexcept KeyError:\n    pass\n"
 _STARTED = encode(Kind.STARTED)
 
 
 def warm() -> None:
     """Touch what every job will touch, so that the copy-on-write faults happen before anybody waits."""
     scope = {"__builtins__": __builtins__}
-    exec(
-        compile("x = [str(i) for i in range(3)]\ntry:\n    {}[1]\nexcept KeyError:\n    pass\n", "<warm>", "exec"),
-        scope,
-    )
+    exec(compile(_WARM_UP, "<warm>", "exec"), scope)  # noqa: S102  our own text
     json.loads(json.dumps({"code": "print(1)", "env": {}, "args": []}))
     Decoder().feed(_READY)
 
@@ -63,7 +61,7 @@ def become_guest(job: dict[str, Any]) -> NoReturn:
         # CPython ignores these two; a shell's children expect the default
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)
+        os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)  # noqa: S606  the job itself
     _run_python(job["code"], job["args"])
 
 
@@ -86,10 +84,10 @@ def _run_python(code: str, args: list[str]) -> NoReturn:
     sys.argv[:] = ["-c", *args]
     status = 0
     try:
-        exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)
+        exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102  what the box is for
     except SystemExit as end:
         status = _exit_status(end.code)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  whatever the guest raises is its own
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _report(error)
     _finish(status)
@@ -128,6 +126,6 @@ def _finish(status: int) -> NoReturn:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-    except BaseException:
+    except BaseException:  # noqa: BLE001  the guest's exit handlers may raise anything
         status = status or 120  # what CPython answers when standard output cannot be flushed
     os._exit(status)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-import pyseccomp  # type: ignore[import-untyped]
+import pyseccomp
 import pytest
 
 from ringfence.isolation.linux.seccomp import arguments, policy

@@ -1,4 +1,3 @@
-# ruff: noqa: PTH101, PTH112, PTH115, PTH208 (descriptors, as in the code under test)
 from __future__ import annotations
 
 import os

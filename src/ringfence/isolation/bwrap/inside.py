@@ -48,7 +48,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         if pid == 0:
             sealed.become_worker(config["spec"], job_fd)
         sealed.watch(pid, status_fd, sealing)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
         sealed.report_failure(status_fd, stage, error)
 
 

@@ -1,4 +1,4 @@
-"""Makes a bare interpreter ready to be a guest's: its path, its preloaded modules, and as few traces of us as possible."""
+"""Makes a bare interpreter ready to be a guest's: its path, its preloaded modules, as few traces of us as possible."""
 
 from __future__ import annotations
 

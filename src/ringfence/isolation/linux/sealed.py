@@ -67,7 +67,7 @@ def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
     kernel.close_all_from(4)
     if spec["exec"]:
         os.set_inheritable(3, True)
-        os.execve(spec["exec"][0], spec["exec"], os.environ)
+        os.execve(spec["exec"][0], spec["exec"], os.environ)  # noqa: S606  a parked interpreter, named by the host
     worker.warm()
     worker.serve(3)
 

@@ -152,7 +152,8 @@ class Workshop:
         seen = observe.look(worker_pid)
         observe.require_sealed(seen, self._host_namespaces, filters=_FILTERS_PER_WORKER)
         controllers = cgroups.report.controllers
-        missing = tuple(f"no {name} cgroup: {cgroups.report.reason}" for name in cgroups.report.missing)
+        missing = ", ".join(cgroups.report.missing)
+        unheld = (f"no cgroup holds {missing}; `ringfence doctor` says why",) if missing else ()
         return Layers(
             namespaces=observe.NAMESPACES,
             capabilities_empty=True,
@@ -162,7 +163,7 @@ class Workshop:
             cgroup=cgroups.report.kind,
             host_uid=int(seen.status["Uid"].split("\t")[0]),
             memory_limit="cgroup" if "memory" in controllers else "sampled",
-            notes=(*box.notes, *missing, *memory_note(controllers, self._limits)),
+            notes=(*box.notes, *unheld, *memory_note(controllers, self._limits)),
         )
 
     def _cgroup_host(self) -> CgroupHost:

@@ -36,7 +36,7 @@ def main(launcher_fd: int, zygote_fd: int) -> NoReturn:
         if config is None:
             os._exit(0)
         _launch(host, control, config)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
         channel.send(host, {"failed": str(error), "errno": getattr(error, "errno", None)})
     os._exit(1)
 
@@ -71,7 +71,7 @@ def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any])
         host.close()
         try:
             zygote.main(control, config, trees)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
             channel.send(control, {"failed": str(error), "errno": getattr(error, "errno", None)})
             os._exit(1)
     control.close()

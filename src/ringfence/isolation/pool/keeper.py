@@ -196,7 +196,7 @@ class Keeper:
         generation = shelf.generation
         try:
             worker = self._backend.start(spec)
-        except Exception as error:  # a starter must outlive whatever one worker does to it
+        except Exception as error:  # noqa: BLE001  a starter must outlive whatever one worker does to it
             self._failed(shelf, error)
             return
         with self._changed:
