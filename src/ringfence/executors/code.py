@@ -21,6 +21,7 @@ _EXPLANATIONS = {
     "cpu_timeout": "the run was ended at its cpu-time limit of {limits.cpu_seconds:g} s",
     "memory": "the run was ended at its memory limit of {limits.memory_bytes} bytes",
     "unknown": "the run was ended from outside",
+    "callback": "the run was ended because its output callback failed",
 }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ringfence.isolation.linux.view import DEVICES, LINKS, BoxView
+from ringfence.isolation.linux.outfit import BoxView
+from ringfence.isolation.linux.view import DEVICES, LINKS
 
 SOURCE = "/opt/ringfence/lib"
 PRIVATE = "/workspace/.private"

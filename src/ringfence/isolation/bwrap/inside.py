@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import os
 import resource
 import signal
 import socket
-from typing import Any, NoReturn
 
 from ringfence.isolation.bwrap.argv import PRIVATE, workspace_links
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _WORK = "/workspace/work"
 # not `inputs`: here only Landlock keeps it read-only
@@ -39,8 +42,8 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         stage = "sealing"
         kernel.write_file("/proc/self/oom_score_adj", b"1000")
         os.chdir(_WORK)
-        sealing = _sealing(config)
-        kernel.load_filter(base64.b64decode(config["base_filter"]))
+        sealing = Sealing(config)
+        kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
         sealed.give_up_everything(config["spec"], sealing, _WRITABLE)
         stage = "fork"
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -77,12 +80,3 @@ def _report(status_fd: int, directory: int) -> None:
     with socket.socket(fileno=os.dup(status_fd)) as status:
         channel.send(status, {"built": True}, [directory])
     os.close(directory)
-
-
-def _sealing(config: dict[str, Any]) -> Sealing:
-    return Sealing(
-        seal_filter=base64.b64decode(config["seal_filter"]),
-        init_filter=base64.b64decode(config["init_filter"]),
-        landlock_abi=config["landlock_abi"],
-        last_capability=sealed.last_capability(),
-    )

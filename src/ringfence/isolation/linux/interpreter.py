@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import sys
-from typing import Any
 
 from ringfence.isolation import worker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def prepare(config: dict[str, Any]) -> None:
@@ -22,7 +24,7 @@ def prepare(config: dict[str, Any]) -> None:
     # a guest that is killed has then shown every line it finished
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for module in config["preload"]:
-        importlib.import_module(module)
+        __import__(module)
     worker.warm()
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError(f"preloading {config['preload']} started threads")

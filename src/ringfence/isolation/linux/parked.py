@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ringfence.capability.limits import Limits
 from ringfence.isolation.capture import Capture
@@ -73,35 +72,34 @@ class ParkedWorker:
             return
 
     async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
-        """Hand over the job and stay with it until every process of the box is gone."""
+        """Hand over the job and stay with it until every process of the guest is gone."""
         loop = asyncio.get_running_loop()
         self.meter.begin(job.limits)
-        started = time.perf_counter()
         captures = (
             Capture("stdout", job.limits.stdout_bytes, on_output),
             Capture("stderr", job.limits.stderr_bytes, on_output),
         )
-        dead: asyncio.Future[None] = loop.create_future()
-        watch = _Watch(self, loop, captures, dead)
+        watch = _Watch(self, loop, captures)
+        started = time.perf_counter()
+        watch.begin()
         try:
-            watch.begin()
             await self._send(loop, job)
             timer = loop.call_later(job.limits.wall_seconds, self.kill, "wall_timeout")
-            sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, dead)
+            sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, watch)
             try:
-                await dead
+                await watch.over
             finally:
                 timer.cancel()
                 sampler.cancel()
         except asyncio.CancelledError:
             self.kill("cancelled")
-            await _until_dead(self.pidfd, loop)
+            await watch.until_over()
             raise
         finally:
             watch.end()
         elapsed = time.perf_counter() - started
         watch.drain()
-        return self._ending(captures, elapsed)
+        return self._ending(watch.farewell(), captures, elapsed)
 
     async def _send(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
         message = {
@@ -126,35 +124,44 @@ class ParkedWorker:
             os.close(self.streams.stdin)
             self.streams.stdin = -1
 
-    def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, dead: asyncio.Future[None]) -> None:
+    def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, watch: _Watch) -> None:
         """Look at what cgroups cannot bound: the cpu time of the whole box, and memory where there is no cgroup."""
-        if dead.done():
+        if watch.over.done():
             return
         over = self.meter.exceeded(limits)
         if over is not None:
             self.kill(over)
             return
-        loop.call_later(SAMPLE_SECONDS, self._sample, loop, limits, dead)
+        loop.call_later(SAMPLE_SECONDS, self._sample, loop, limits, watch)
 
-    def _ending(self, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
-        report = self._exit_report()
+    def _ending(self, farewell: Farewell | None, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
+        """Put together what init, the cgroup and the pipes say; none of them was ever in the guest's hands.
+
+        Raises:
+            WorkerLost: The guest never started, so another worker may take the job.
+        """
+        if self._killed_by is None and Kind.STARTED not in (kind for kind, _ in _messages(self.job)):
+            raise WorkerLost("the worker ended before it started the job")
         usage = self.meter.finish()
         killed_by = self._killed_by
         exit_code = signal_number = None
-        if report is not None:
-            wait_status = int(report["wait_status"])
-            if os.WIFSIGNALED(wait_status):
-                signal_number = os.WTERMSIG(wait_status)
+        if farewell is not None:
+            if os.WIFSIGNALED(farewell.wait_status):
+                signal_number = os.WTERMSIG(farewell.wait_status)
             else:
-                exit_code = os.WEXITSTATUS(wait_status)
+                exit_code = os.WEXITSTATUS(farewell.wait_status)
         if killed_by is None:
-            if usage.oom_kills and (signal_number == signal.SIGKILL or report is None):
+            if usage.oom_kills and (signal_number == signal.SIGKILL or farewell is None):
                 killed_by = "memory"
             elif signal_number == signal.SIGXCPU:
                 killed_by = "cpu_timeout"
-            elif report is None:
+            elif farewell is None:
                 killed_by = "unknown"
         stdout, stderr = captures
+        cpu_ms, peak = usage.cpu_ms, usage.memory_peak_bytes
+        if farewell is not None:
+            cpu_ms = round(farewell.cpu_us / 1000) if cpu_ms is None else cpu_ms
+            peak = peak or farewell.peak_kib * 1024
         return Ending(
             exit_code=exit_code,
             signal=signal_number,
@@ -164,23 +171,9 @@ class ParkedWorker:
             stdout_bytes=stdout.seen,
             stderr_bytes=stderr.seen,
             elapsed_seconds=elapsed,
-            cpu_ms=usage.cpu_ms if usage.cpu_ms is not None else round((report or {}).get("cpu_us", 0) / 1000),
-            memory_peak_bytes=usage.memory_peak_bytes or (report["peak_kib"] * 1024 if report else None),
+            cpu_ms=cpu_ms or 0,
+            memory_peak_bytes=peak,
         )
-
-    def _exit_report(self) -> dict[str, Any] | None:
-        """Return how the guest ended, as its init saw it; the guest itself never had this socket.
-
-        Raises:
-            WorkerLost: The guest never started, so another worker may take the job.
-        """
-        if self._killed_by is None and not _holds(self.job, Kind.STARTED):
-            raise WorkerLost("the worker ended before it started the job")
-        for kind, payload in _messages(self.status):
-            if kind is Kind.EXIT:
-                report: dict[str, Any] = json.loads(payload)
-                return report
-        return None
 
     def harvest(self, limits: Limits) -> Harvest:
         """Read what the dead guest left, and keep a session's changes."""
@@ -197,58 +190,98 @@ class ParkedWorker:
         self.on_discard()
 
 
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """The last words of a box's init: how the guest ended and what it used."""
+
+    wait_status: int
+    cpu_us: int
+    peak_kib: int
+
+
 class _Watch:
-    """Feeds the captures from the pipes and notices when the box is dead."""
+    """Feeds the captures from the pipes and notices when no process of the guest is left."""
 
     def __init__(
-        self,
-        worker: ParkedWorker,
-        loop: asyncio.AbstractEventLoop,
-        captures: tuple[Capture, Capture],
-        dead: asyncio.Future[None],
+        self, worker: ParkedWorker, loop: asyncio.AbstractEventLoop, captures: tuple[Capture, Capture]
     ) -> None:
         self._loop = loop
         self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
-        self._open = set(self._pipes)
+        self._status = worker.status
         self._pidfd = worker.pidfd
-        self._dead = dead
+        self._kill = worker.kill
+        self._said: list[tuple[Kind, bytes]] = []
+        self._failure: BaseException | None = None
+        self.over: asyncio.Future[None] = loop.create_future()
 
     def begin(self) -> None:
+        """Start watching."""
+        self._status.setblocking(False)
         for fd in self._pipes:
             self._loop.add_reader(fd, self._readable, fd)
-        self._loop.add_reader(self._pidfd, self._died)
+        self._loop.add_reader(self._status, self._init_spoke)
 
     def end(self) -> None:
-        for fd in self._open:
+        """Stop watching."""
+        for fd in (*self._pipes, self._status.fileno(), self._pidfd):
             self._loop.remove_reader(fd)
-        self._loop.remove_reader(self._pidfd)
+
+    async def until_over(self) -> None:
+        """Wait for the end, however often the caller is cancelled meanwhile."""
+        while not self.over.done():
+            try:
+                await asyncio.shield(self.over)
+            except asyncio.CancelledError:
+                continue
 
     def drain(self) -> None:
         """Take what is left in the pipes; their writers are dead, so every read returns at once."""
-        for fd in tuple(self._open):
+        for fd in self._pipes:
             while self._take(fd):
                 pass
+        if self._failure is not None:
+            raise self._failure
+
+    def farewell(self) -> Farewell | None:
+        """Return what init said at the end, or None when it was killed before it could."""
+        for kind, payload in self._said:
+            if kind is Kind.EXIT:
+                return Farewell(*map(int, payload.split()))
+        return None
 
     def _readable(self, fd: int) -> None:
         if not self._take(fd):
             self._loop.remove_reader(fd)
 
     def _take(self, fd: int) -> bool:
+        """Move one chunk; False when the pipe is at its end, or empty with nobody left to fill it."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
-            return fd in self._open and not self._dead.done()
-        if data:
+            return not self.over.done()
+        if not data:
+            return False
+        try:
             self._pipes[fd].add(data)
-            return True
-        self._open.discard(fd)
-        return False
+        except Exception as error:  # noqa: BLE001  the caller's own callback: the run ends, and it gets its error back
+            self._failure = self._failure or error
+            self._kill("callback")
+        return True
 
-    def _died(self) -> None:
-        # a pidfd of pid 1 is readable only after the kernel has buried the whole namespace
+    def _init_spoke(self) -> None:
+        """Init says farewell only when it is alone; if it dies without a word, wait until the kernel buried the rest."""
+        self._said += _messages(self._status)
+        self._loop.remove_reader(self._status)
+        if self.farewell() is not None:
+            self._finish()
+        else:
+            self._loop.add_reader(self._pidfd, self._finish)
+
+    def _finish(self) -> None:
+        # a pidfd of pid 1 is readable only after the whole namespace is dead
         self._loop.remove_reader(self._pidfd)
-        if not self._dead.done():
-            self._dead.set_result(None)
+        if not self.over.done():
+            self.over.set_result(None)
 
 
 class _Feed:
@@ -278,25 +311,6 @@ class _Feed:
             self._streams.stdin = -1
 
 
-async def _until_dead(pidfd: int, loop: asyncio.AbstractEventLoop) -> None:
-    """Wait for the box to be gone, however often the caller is cancelled meanwhile."""
-    dead: asyncio.Future[None] = loop.create_future()
-
-    def buried() -> None:
-        if not dead.done():
-            dead.set_result(None)
-
-    loop.add_reader(pidfd, buried)
-    try:
-        while not dead.done():
-            try:
-                await asyncio.shield(dead)
-            except asyncio.CancelledError:
-                continue
-    finally:
-        loop.remove_reader(pidfd)
-
-
 def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
     end.setblocking(False)
     decoder = Decoder(limit=_CHUNK)
@@ -307,7 +321,3 @@ def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
     except (BlockingIOError, ConnectionError, ProtocolError):
         return messages
     return messages
-
-
-def _holds(end: socket.socket, wanted: Kind) -> bool:
-    return any(kind is wanted for kind, _ in _messages(end))

@@ -10,9 +10,12 @@ import fcntl
 import os
 import socket
 import struct
-from typing import Any
 
 from ringfence.isolation.linux import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 WORKSPACE = b"/workspace/work"
 WRITABLE = (WORKSPACE, b"/workspace/artifacts", b"/tmp", b"/dev/shm", b"/home/sandbox")

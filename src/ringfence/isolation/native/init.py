@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, NamedTuple, NoReturn
 
 from ringfence.isolation.linux import kernel, sealed
 from ringfence.isolation.linux.sealed import GUEST_ID, Sealing
 from ringfence.isolation.native import box
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
-class Endpoints(NamedTuple):
+
+class Endpoints:
     """The descriptors of one run, as the zygote received them."""
 
-    status: int
-    job: int
-    stdin: int
-    stdout: int
-    stderr: int
+    def __init__(self, status: int, job: int, stdin: int, stdout: int, stderr: int) -> None:
+        """In the order in which the host sends them."""
+        self.status = status
+        self.job = job
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 def main(spec: dict[str, Any], ends: Endpoints, sealing: Sealing) -> NoReturn:

@@ -6,15 +6,17 @@ dies, the kernel takes every run with it; when the host goes away, its control c
 
 from __future__ import annotations
 
-import base64
+import binascii
 import os
 import signal
 import socket
-from typing import Any, NoReturn
 
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
-from ringfence.isolation.linux.view import BoxView
 from ringfence.isolation.native import box, init, template
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 
 def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> NoReturn:
@@ -23,15 +25,10 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
     # children are never waited for here: the host holds a pidfd of each
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     kernel.unshare(kernel.CLONE_NEWNS)
-    template.enter(BoxView.from_message(config["view"]), trees)
-    sealing = sealed.Sealing(
-        seal_filter=base64.b64decode(config["seal_filter"]),
-        init_filter=base64.b64decode(config["init_filter"]),
-        landlock_abi=config["landlock_abi"],
-        last_capability=sealed.last_capability(),
-    )
+    template.enter(config, trees)
+    sealing = sealed.Sealing(config)
     interpreter.prepare(config)
-    kernel.load_filter(base64.b64decode(config["base_filter"]))
+    kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
     own = box.own_namespaces()
     channel.send(control, {"ready": True})
     while True:
