@@ -213,7 +213,7 @@ def _await_ready(job: socket.socket, status: socket.socket) -> int:
         except TimeoutError:
             raise InternalError("the worker did not become ready in time") from None
         if not data:
-            raise IsolationUnavailable(f"the worker ended before it was ready: {_failure(status)}")
+            raise InternalError(f"the worker ended before it was ready: {_failure(status)}")
         pids = [_CREDENTIALS.unpack(payload)[0] for _, kind, payload in ancillary if kind == socket.SCM_CREDENTIALS]
         if (Kind.READY, b"") in decoder.feed(data) and pids and pids[0] > 0:
             return int(pids[0])

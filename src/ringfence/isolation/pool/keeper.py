@@ -219,7 +219,8 @@ class Keeper:
         with self._changed:
             shelf.starting -= 1
             shelf.failures += 1
-            hopeless = isinstance(error, RingfenceError) or shelf.failures >= _FAILURES_BEFORE_GIVING_UP
+            final = isinstance(error, RingfenceError) and not isinstance(error, InternalError)
+            hopeless = final or shelf.failures >= _FAILURES_BEFORE_GIVING_UP
             if not hopeless:
                 self._changed.notify()
                 return
