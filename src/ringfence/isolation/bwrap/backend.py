@@ -95,7 +95,8 @@ class BwrapBackend:
         ends: HostEnds,
         init_pid: int,
     ) -> Box:
-        run = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "pids": spec.pids, "exec": command}
+        run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
+        run["pids"] = spec.pids + 1  # here the init is one of them
         channel.send(ends.status, {**outfit.to_message(source=SOURCE), "spec": run})
         pidfd = os.pidfd_open(init_pid)
         answer, received = channel.receive(ends.status)
@@ -109,6 +110,9 @@ class BwrapBackend:
             sandbox_type=SandboxType.BWRAP,
             spec=spec,
             ends=ends,
+            gate=ends.status,
+            first_pid=init_pid,
+            init_pid=init_pid,
             pidfd=pidfd,
             directory=RunDirectory(received[0], owner, work="work"),
             landlock_abi=outfit.landlock_abi,

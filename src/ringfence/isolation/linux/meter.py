@@ -24,7 +24,8 @@ class RunUsage:
 class Meter:
     """The limits and counters of one worker, from parking to burial."""
 
-    init_pid: int
+    roots: tuple[int, ...]
+    """The processes that everything of the run descends from."""
     cgroup: RunCgroup | None
     controllers: frozenset[str]
     _parked_cpu_ms: int = field(default=0, init=False)
@@ -49,7 +50,7 @@ class Meter:
         """Look once; name the limit that the box as a whole has passed."""
         cpu_ms = self._cpu_ms() if self.cgroup is not None else None
         if cpu_ms is None or "memory" not in self.controllers:
-            sample = ProcMeter(self.init_pid).sample()
+            sample = ProcMeter(self.roots).sample()
             if "memory" not in self.controllers:
                 self._sampled_peak = max(self._sampled_peak, sample.memory_bytes)
                 if sample.memory_bytes > limits.memory_bytes:

@@ -56,7 +56,7 @@ def limit(spec: dict[str, Any]) -> None:
     for what, most in (
         (resource.RLIMIT_FSIZE, spec["file_bytes"]),
         (resource.RLIMIT_NOFILE, spec["open_files"]),
-        (resource.RLIMIT_NPROC, spec["pids"] + 1),  # this process is counted too
+        (resource.RLIMIT_NPROC, spec["pids"]),
     ):
         resource.setrlimit(what, (most, most))
     os.setsid()
@@ -65,8 +65,9 @@ def limit(spec: dict[str, Any]) -> None:
 def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
     """Let go of everything but the job channel and wait for the job."""
     kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
-    os.dup2(job, 3)
-    kernel.close_all_from(4)
+    if job != 3:
+        os.dup2(job, 3)
+        kernel.close_all_from(4)
     if spec["exec"]:
         os.set_inheritable(3, True)
         os.execve(spec["exec"][0], spec["exec"], os.environ)  # noqa: S606  a parked interpreter, named by the host
@@ -79,14 +80,14 @@ def watch(pid: int, status: int, sealing: Sealing) -> NoReturn:
     kernel.set_dumpable(0)
     kernel.close_all_from(0, status - 1)
     kernel.close_all_from(status + 1)
-    _farewell(0, os.times().user, 0.0, 0)  # touched now, so that nobody waits for its pages later
+    farewell(0, os.times().user, 0.0, 0)  # touched now, so that nobody waits for its pages later
     kernel.load_filter(sealing.init_filter)
     while True:
         ended, wait_status, usage = os.wait4(-1, 0)
         if ended == pid:
             break
     _bury_the_rest()
-    os.write(status, _farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
+    os.write(status, farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
     os._exit(0)
 
 
@@ -101,5 +102,6 @@ def _bury_the_rest() -> None:
         return
 
 
-def _farewell(wait_status: int, user: float, system: float, peak_kib: int) -> bytes:
+def farewell(wait_status: int, user: float, system: float, peak_kib: int) -> bytes:
+    """Return the message that says how a guest ended."""
     return encode(Kind.EXIT, b"%d %d %d" % (wait_status, (user + system) * 1e6, peak_kib))

@@ -16,7 +16,7 @@ from ringfence.capability.limits import Limits
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.sealed import GUEST_ID
-from ringfence.isolation.linux.workshop import Box, HostEnds, Workshop, open_ends
+from ringfence.isolation.linux.workshop import Box, HostEnds, Workshop, open_ends, pid_of
 from ringfence.isolation.native import identity
 from ringfence.isolation.native.fork_server import ForkServer
 from ringfence.operation import Language
@@ -96,7 +96,7 @@ class NativeBackend:
         }
         parked_over = session.generation() if session is not None else 0
         try:
-            ends, pidfd, directory = _spawn(server, message, session)
+            ends, init, worker, directory = _spawn(server, message, session)
         except BaseException:
             if session is not None:
                 session.close()
@@ -107,7 +107,10 @@ class NativeBackend:
             sandbox_type=SandboxType.NATIVE,
             spec=spec,
             ends=ends,
-            pidfd=pidfd,
+            gate=ends.job,
+            first_pid=_pid_then_close(worker),
+            init_pid=pid_of(init),
+            pidfd=init,
             directory=RunDirectory(directory, server.owner(offset), session, parked_over),
             landlock_abi=server.landlock_abi,
         )
@@ -160,15 +163,17 @@ class NativeBackend:
         self._workshop.close()
 
 
-def _spawn(server: ForkServer, message: dict[str, Any], session: SessionWorkspace | None) -> tuple[HostEnds, int, int]:
-    """Have the zygote fork an init that holds the inside ends; return the host's ends, its pidfd and its directory."""
+def _spawn(
+    server: ForkServer, message: dict[str, Any], session: SessionWorkspace | None
+) -> tuple[HostEnds, int, int, int]:
+    """Have the zygote start a box that holds the inside ends; return ours, pidfds of init and worker, its directory."""
     host, inside = open_ends()
     lower: list[int] = []
     try:
         if session is not None:
             lower.append(server.open_work_directory(session.work_fd))
         streams = (inside.stdin, inside.stdout, inside.stderr)
-        pidfd, directory = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower))
+        init, worker, directory = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower))
     except BaseException:
         host.close()
         raise
@@ -176,7 +181,14 @@ def _spawn(server: ForkServer, message: dict[str, Any], session: SessionWorkspac
         inside.close()
         for fd in lower:
             os.close(fd)
-    return host, pidfd, directory
+    return host, init, worker, directory
+
+
+def _pid_then_close(pidfd: int) -> int:
+    try:
+        return pid_of(pidfd)
+    finally:
+        os.close(pidfd)
 
 
 def _worn(generation: _Generation) -> bool:

@@ -1,7 +1,7 @@
-"""The namespaces and the file system of one run, built by the zygote and inherited by the run's init.
+"""The namespaces and the file system of one run, built by the zygote and inherited by the run's processes.
 
-The zygote builds because its pages are its own: the same steps in a fresh fork cost twice as much in copy-on-write
-faults. It is never in a box when guest code is: it leaves the namespaces as soon as the init is forked.
+The zygote builds because its pages are its own: the same steps in a fresh fork add copy-on-write faults. It is never
+in a box when guest code is: it leaves the namespaces as soon as the worker is forked.
 """
 
 from __future__ import annotations
@@ -60,11 +60,14 @@ def build(spec: dict[str, Any], lower: int | None) -> int:
     socket.sethostname(spec["hostname"])
     _loopback_up()
     directory = _furnish(spec, lower)
-    # a /proc belongs to the pid namespace the next child will be the first process of
     kernel.unshare(kernel.CLONE_NEWPID)
+    return directory
+
+
+def mount_proc() -> None:
+    """Show the processes of the caller's own pid namespace, and only those it may look into."""
     options = _NO_SETUID_NO_DEVICES | kernel.MS_NOEXEC
     kernel.mount(b"proc", b"/proc", b"proc", options, b"subset=pid,hidepid=invisible")
-    return directory
 
 
 def _loopback_up() -> None:

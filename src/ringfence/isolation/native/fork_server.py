@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.linux import channel, kernel
 from ringfence.isolation.linux.outfit import Outfit
-from ringfence.isolation.native import identity
+from ringfence.isolation.native import identity, idle
 
 _ANSWER_SECONDS = 30.0
 _SOURCE = str(Path(__file__).resolve().parents[3])
@@ -56,6 +57,7 @@ class ForkServer:
         for end in (self._host, self._control):
             end.settimeout(_ANSWER_SECONDS)
         message = outfit.to_message(source=_SOURCE)
+        message["idle"] = base64.b64encode(idle.program(os.uname().machine)).decode()
         channel.send(self._host, {**message, "mapped_by_host": self.base_id is not None})
         if self.base_id is not None:
             self._expect(self._host, "unshared")
@@ -78,7 +80,7 @@ class ForkServer:
             raise InternalError(f"the box's launcher said {answer} where {word!r} was due")
 
     def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> list[int]:
-        """Build a box and fork its init with copies of `fds`; return a pidfd of it and its directory."""
+        """Build a box with an init and a worker that holds copies of `fds`; return pidfds of both and its directory."""
         with self._spawning:
             channel.send(self._control, spec, fds)
             answer, received = channel.receive(self._control)

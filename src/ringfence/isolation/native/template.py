@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import os
 import stat
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 # where the new root is assembled; pivot_root only asks that it be a directory
 _STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")
+
+
+IDLE = "/opt/ringfence/init"
+"""The program that is pid 1 of every box."""
 
 
 def open_trees(config: dict[str, Any]) -> list[int]:
@@ -41,6 +46,9 @@ def enter(config: dict[str, Any], trees: list[int]) -> None:
     for where, text in GENERATED.items():
         with open(where, "w", encoding="utf-8") as file:
             file.write(text)
+    with open(IDLE.lstrip("/"), "wb") as file:
+        file.write(binascii.a2b_base64(config["idle"]))
+    os.chmod(IDLE.lstrip("/"), 0o755)
     _hide(config["hidden"])
     # a full /proc has to be in view, or the kernel refuses the boxes a /proc of their own
     kernel.mount(b"proc", b"proc", b"proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
