@@ -106,6 +106,14 @@ def result_of(worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) 
     )
 
 
+def signal_name(number: int) -> str:
+    """Return what people call a signal; a guest may choose one of those that only have numbers."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | None, str | None]:
     """Return the status and, where there is something to explain, error, code and reason."""
     if ending.killed_by is not None:
@@ -114,8 +122,7 @@ def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | Non
             return Status.TIMED_OUT, explanation, "LLM.TIMEOUT", ending.killed_by
         return Status.KILLED, explanation, "QUOTA.BUDGET_EXCEEDED", ending.killed_by
     if ending.signal is not None:
-        name = signal.Signals(ending.signal).name
-        return Status.FAILED, f"the program was ended by {name}", None, "signal"
+        return Status.FAILED, f"the program was ended by {signal_name(ending.signal)}", None, "signal"
     if ending.exit_code:
         return Status.FAILED, f"the program exited with {ending.exit_code}", None, "exit_code"
     return Status.SUCCEEDED, None, None, None

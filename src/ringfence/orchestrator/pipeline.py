@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 
 from ringfence import operation as operations
 from ringfence.authority.profile import Profile
-from ringfence.capability.limits import SYSTEM_CEILING
+from ringfence.capability.limits import SYSTEM_CEILING, Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, OnOutput
@@ -31,24 +32,25 @@ class Orchestrator:
         operations.check(operation)
         check_names(operation.files, under="work")
         check_names(operation.inputs, under="inputs")
-        check_limits(profile)
+        check_limits(profile.limits)
         exec_id = self._identifiers.new("ex")
         result = await self._executor.execute(operation, profile, on_output)
         return dataclasses.replace(result, exec_id=exec_id)
 
 
-def check_limits(profile: Profile) -> None:
-    """Refuse limits that are not positive or above the system's ceiling.
+@lru_cache(maxsize=128)
+def check_limits(limits: Limits) -> None:
+    """Refuse limits that are not positive or above the system's ceiling; what was found good is remembered.
 
     Raises:
         InvalidRequest: Naming the limit.
     """
-    for field in dataclasses.fields(profile.limits):
-        value = getattr(profile.limits, field.name)
+    for field in dataclasses.fields(limits):
+        value = getattr(limits, field.name)
         # written so that NaN fails too
         if not value > 0:
             raise InvalidRequest(f"{field.name} must be greater than 0, not {value}", reason="invalid_limit")
-    over = profile.limits.exceeding(SYSTEM_CEILING)
+    over = limits.exceeding(SYSTEM_CEILING)
     if over:
         most = ", ".join(f"{name} at most {getattr(SYSTEM_CEILING, name)}" for name in over)
         raise InvalidRequest(f"beyond the system's ceiling: {most}", reason="limit_exceeds_ceiling")

@@ -14,7 +14,7 @@ from ringfence.isolation.linux.sealed import Sealing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 _WORK = "/workspace/work"
 # not `inputs`: here only Landlock keeps it read-only

@@ -35,7 +35,7 @@ class Meter:
     def park(self) -> None:
         """Remember what building the box cost, so that it is not put on the guest's bill."""
         if self.cgroup is not None:
-            self._parked_cpu_ms = self.cgroup.usage().cpu_ms or 0
+            self._parked_cpu_ms = self.cgroup.cpu_ms() or 0
 
     def begin(self, limits: Limits) -> None:
         """Put the run's own numbers in force."""
@@ -60,7 +60,7 @@ class Meter:
         return "cpu_timeout" if cpu_ms > limits.cpu_seconds * 1000 else None
 
     def _cpu_ms(self) -> int | None:
-        total = self.cgroup.usage().cpu_ms if self.cgroup is not None else None
+        total = self.cgroup.cpu_ms() if self.cgroup is not None else None
         return None if total is None else max(0, total - self._parked_cpu_ms)
 
     def finish(self) -> RunUsage:

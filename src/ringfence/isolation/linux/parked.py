@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import socket
 import time
@@ -53,6 +54,8 @@ class ParkedWorker:
     status: socket.socket
     job: socket.socket
     streams: Streams
+    events: select.epoll
+    """Readable when there is output, or when the end of the guest is told."""
     directory: RunDirectory
     meter: Meter
     on_discard: Callable[[], None]
@@ -182,6 +185,7 @@ class ParkedWorker:
     def discard(self) -> None:
         """Kill whatever is left and free everything."""
         self.kill("discarded")
+        self.events.close()
         self.streams.close()
         self.status.close()
         self.job.close()
@@ -209,22 +213,19 @@ class _Watch:
         self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
         self._status = worker.status
         self._pidfd = worker.pidfd
+        self._events = worker.events
         self._kill = worker.kill
         self._said: list[tuple[Kind, bytes]] = []
         self._failure: BaseException | None = None
         self.over: asyncio.Future[None] = loop.create_future()
 
     def begin(self) -> None:
-        """Start watching."""
-        self._status.setblocking(False)
-        for fd in self._pipes:
-            self._loop.add_reader(fd, self._readable, fd)
-        self._loop.add_reader(self._status, self._init_spoke)
+        """Start watching; the loop sees one descriptor, which was set up when the worker was parked."""
+        self._loop.add_reader(self._events.fileno(), self._look)
 
     def end(self) -> None:
         """Stop watching."""
-        for fd in (*self._pipes, self._status.fileno(), self._pidfd):
-            self._loop.remove_reader(fd)
+        self._loop.remove_reader(self._events.fileno())
 
     async def until_over(self) -> None:
         """Wait for the end, however often the caller is cancelled meanwhile."""
@@ -235,7 +236,11 @@ class _Watch:
                 continue
 
     def drain(self) -> None:
-        """Take what is left in the pipes; their writers are dead, so every read returns at once."""
+        """Take what is left in the pipes; their writers are dead, so every read returns at once.
+
+        Raises:
+            Exception: What the caller's own output callback raised.
+        """
         for fd in self._pipes:
             while self._take(fd):
                 pass
@@ -243,15 +248,22 @@ class _Watch:
             raise self._failure
 
     def farewell(self) -> Farewell | None:
-        """Return what init said at the end, or None when it was killed before it could."""
+        """Return what was said of the guest's end, or None when nobody was left to say it."""
         for kind, payload in self._said:
             if kind is Kind.EXIT:
                 return Farewell(*map(int, payload.split()))
         return None
 
-    def _readable(self, fd: int) -> None:
-        if not self._take(fd):
-            self._loop.remove_reader(fd)
+    def _look(self) -> None:
+        for fd, _ in self._events.poll(0):
+            if fd in self._pipes:
+                if not self._take(fd):
+                    self._events.unregister(fd)
+            elif fd == self._pidfd:
+                # a pidfd of pid 1 is readable only after the whole namespace is dead
+                self._finish()
+            else:
+                self._end_was_told()
 
     def _take(self, fd: int) -> bool:
         """Move one chunk; False when the pipe is at its end, or empty with nobody left to fill it."""
@@ -268,18 +280,16 @@ class _Watch:
             self._kill("callback")
         return True
 
-    def _init_spoke(self) -> None:
-        """Init says farewell only when it is alone; if it dies without a word, wait until the kernel buried the rest."""
+    def _end_was_told(self) -> None:
+        """The end is told when nothing of the guest is left; without a word, wait until the kernel has buried all."""
         self._said += _messages(self._status)
-        self._loop.remove_reader(self._status)
+        self._events.unregister(self._status)
         if self.farewell() is not None:
             self._finish()
         else:
-            self._loop.add_reader(self._pidfd, self._finish)
+            self._events.register(self._pidfd, select.EPOLLIN)
 
     def _finish(self) -> None:
-        # a pidfd of pid 1 is readable only after the whole namespace is dead
-        self._loop.remove_reader(self._pidfd)
         if not self.over.done():
             self.over.set_result(None)
 
@@ -309,6 +319,15 @@ class _Feed:
             self._loop.remove_writer(self._streams.stdin)
             os.close(self._streams.stdin)
             self._streams.stdin = -1
+
+
+def watch_ends(streams: Streams, status: socket.socket) -> select.epoll:
+    """Return the descriptor an event loop has to watch for a worker, ready before anybody waits."""
+    status.setblocking(False)
+    events = select.epoll()
+    for end in (streams.stdout, streams.stderr, status.fileno()):
+        events.register(end, select.EPOLLIN)
+    return events
 
 
 def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:

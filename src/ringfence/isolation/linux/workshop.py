@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.errors import InternalError
 from ringfence.isolation.linux import channel, observe
 from ringfence.isolation.linux.cgroup_contract import CgroupHost
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note
-from ringfence.isolation.linux.parked import ParkedWorker, Streams
+from ringfence.isolation.linux.parked import ParkedWorker, Streams, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
@@ -148,6 +146,7 @@ class Workshop:
             status=box.ends.status,
             job=box.ends.job,
             streams=box.ends.streams,
+            events=watch_ends(box.ends.streams, box.ends.status),
             directory=box.directory,
             meter=meter,
             on_discard=discard,
@@ -202,11 +201,15 @@ class Workshop:
 
 def pid_of(pidfd: int) -> int:
     """Return the pid, as this process sees it, of what the kernel says the descriptor stands for."""
-    text = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-    found = re.search(r"^Pid:\s+(\d+)$", text, re.MULTILINE)
-    if found is None:
+    info = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, _, rest = os.read(info, 1024).partition(b"\nPid:")
+    finally:
+        os.close(info)
+    pid = int(rest.partition(b"\n")[0] or b"-1")
+    if pid <= 0:
         raise InternalError("a process of the box died at once")
-    return int(found[1])
+    return pid
 
 
 def _await_ready(ends: HostEnds) -> int:

@@ -8,6 +8,7 @@ the kernel takes every run with it; when the host goes away, its control channel
 from __future__ import annotations
 
 import binascii
+import contextlib
 import os
 import select
 import signal
@@ -131,8 +132,6 @@ def _has_children(init: int) -> bool:
 def _tell(run: Run) -> None:
     """Say how the guest ended, once; a host that no longer listens is not an error."""
     if run.farewell:
-        try:
+        with contextlib.suppress(OSError):
             os.write(run.status, run.farewell)
-        except OSError:
-            pass
         run.farewell = b""
