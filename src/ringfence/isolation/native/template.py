@@ -48,7 +48,7 @@ def enter(config: dict[str, Any], trees: list[int]) -> None:
             file.write(text)
     with open(IDLE.lstrip("/"), "wb") as file:
         file.write(binascii.a2b_base64(config["idle"]))
-    os.chmod(IDLE.lstrip("/"), 0o555)
+    os.chmod(IDLE.lstrip("/"), 0o555)  # noqa: S103  a program everybody may run
     _hide(config["hidden"])
     # a full /proc has to be in view, or the kernel refuses the boxes a /proc of their own
     kernel.mount(b"proc", b"proc", b"proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
