@@ -47,8 +47,8 @@ class CodeExecutor:
                 harvest = worker.harvest(profile.limits)
             except WorkerLost as lost:
                 failure = lost
-                if spec.session_id is not None:
-                    self._keeper.invalidate(spec)
+                # what ended this one, a killed zygote or another run of the session, has ended its siblings too
+                self._keeper.invalidate(spec)
                 continue
             finally:
                 self._keeper.release(worker)
@@ -111,10 +111,18 @@ def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | Non
         explanation = _EXPLANATIONS[ending.killed_by].format(limits=limits)
         if ending.killed_by in _TIMEOUTS:
             return Status.TIMED_OUT, explanation, "LLM.TIMEOUT", ending.killed_by
+        if ending.killed_by == "unknown":  # nobody's limit: somebody on this machine did it
+            return Status.KILLED, explanation, "TOOL.EXECUTION_FAILED", ending.killed_by
         return Status.KILLED, explanation, "QUOTA.BUDGET_EXCEEDED", ending.killed_by
     if ending.signal is not None:
-        name = signal.Signals(ending.signal).name
-        return Status.FAILED, f"the program was ended by {name}", None, "signal"
+        return Status.FAILED, f"the program was ended by {_signal_name(ending.signal)}", None, "signal"
     if ending.exit_code:
         return Status.FAILED, f"the program exited with {ending.exit_code}", None, "exit_code"
     return Status.SUCCEEDED, None, None, None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have numbers only
+        return f"signal {number}"
