@@ -45,6 +45,8 @@ def check_limits(profile: Profile) -> None:
     """
     for field in dataclasses.fields(profile.limits):
         value = getattr(profile.limits, field.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidRequest(f"{field.name} must be a number, not {value!r}", reason="invalid_limit")
         # written so that NaN fails too
         if not value > 0:
             raise InvalidRequest(f"{field.name} must be greater than 0, not {value}", reason="invalid_limit")
