@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,15 +22,19 @@ from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
 _CHUNK = 1 << 16
+_open_streams: weakref.WeakSet[Streams] = weakref.WeakSet()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Streams:
     """The host's ends of the guest's standard streams."""
 
     stdin: int
     stdout: int
     stderr: int
+
+    def __post_init__(self) -> None:
+        _open_streams.add(self)
 
     def close(self) -> None:
         """Close what is still open."""
@@ -77,15 +82,18 @@ class ParkedWorker:
         loop = asyncio.get_running_loop()
         self.meter.begin(job.limits)
         started = time.perf_counter()
+        listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
-            Capture("stdout", job.limits.stdout_bytes, on_output),
-            Capture("stderr", job.limits.stderr_bytes, on_output),
+            Capture("stdout", job.limits.stdout_bytes, listener),
+            Capture("stderr", job.limits.stderr_bytes, listener),
         )
         dead: asyncio.Future[None] = loop.create_future()
         watch = _Watch(self, loop, captures, dead)
+        feed = _Feed(self.streams, loop, job.stdin)
         try:
             watch.begin()
             await self._send(loop, job)
+            feed.begin()
             timer = loop.call_later(job.limits.wall_seconds, self.kill, "wall_timeout")
             sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, dead)
             try:
@@ -98,9 +106,12 @@ class ParkedWorker:
             await _until_dead(self.pidfd, loop)
             raise
         finally:
+            feed.end()
             watch.end()
         elapsed = time.perf_counter() - started
         watch.drain()
+        if listener is not None and listener.error is not None:
+            raise listener.error
         return self._ending(captures, elapsed)
 
     async def _send(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
@@ -120,11 +131,6 @@ class ParkedWorker:
                 await loop.sock_sendall(self.job, data[sent:])
         except OSError as error:
             raise WorkerLost(f"the worker did not take its job: {error}") from error
-        if job.stdin:
-            _Feed(self.streams, loop, job.stdin).begin()
-        else:
-            os.close(self.streams.stdin)
-            self.streams.stdin = -1
 
     def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, dead: asyncio.Future[None]) -> None:
         """Look at what cgroups cannot bound: the cpu time of the whole box, and memory where there is no cgroup."""
@@ -197,6 +203,24 @@ class ParkedWorker:
         self.on_discard()
 
 
+class _Listener:
+    """Passes output on to the caller; a caller that raises ends the run, and gets its exception back."""
+
+    def __init__(self, on_output: OnOutput, kill: Callable[[str], None]) -> None:
+        self._on_output = on_output
+        self._kill = kill
+        self.error: Exception | None = None
+
+    def __call__(self, name: str, data: bytes) -> None:
+        if self.error is not None:
+            return
+        try:
+            self._on_output(name, data)
+        except Exception as error:  # noqa: BLE001  the caller's own, raised from `run`
+            self.error = error
+            self._kill("cancelled")
+
+
 class _Watch:
     """Feeds the captures from the pipes and notices when the box is dead."""
 
@@ -258,12 +282,27 @@ class _Feed:
         self._streams = streams
         self._loop = loop
         self._left = memoryview(data)
+        self._watched = False
 
     def begin(self) -> None:
+        if not self._left:
+            self.end()
+            return
         os.set_blocking(self._streams.stdin, False)
         self._write()
         if self._streams.stdin >= 0:
+            self._watched = True
             self._loop.add_writer(self._streams.stdin, self._write)
+
+    def end(self) -> None:
+        """Close the stream; a guest that ended early leaves the rest unread."""
+        if self._streams.stdin < 0:
+            return
+        if self._watched:
+            # before the number is free for something else
+            self._loop.remove_writer(self._streams.stdin)
+        os.close(self._streams.stdin)
+        self._streams.stdin = -1
 
     def _write(self) -> None:
         try:
@@ -273,9 +312,7 @@ class _Feed:
         except BrokenPipeError:
             self._left = self._left[:0]
         if not self._left:
-            self._loop.remove_writer(self._streams.stdin)
-            os.close(self._streams.stdin)
-            self._streams.stdin = -1
+            self.end()
 
 
 async def _until_dead(pidfd: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -311,3 +348,12 @@ def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
 
 def _holds(end: socket.socket, wanted: Kind) -> bool:
     return any(kind is wanted for kind, _ in _messages(end))
+
+
+def _close_in_child() -> None:
+    """Close a forked child's copies: while it holds one, no guest of the parent would see its input end."""
+    for streams in tuple(_open_streams):
+        streams.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
