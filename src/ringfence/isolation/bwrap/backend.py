@@ -18,7 +18,7 @@ from typing import Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
-from ringfence.errors import IsolationUnavailable
+from ringfence.errors import InvalidRequest, IsolationUnavailable
 from ringfence.isolation.bwrap.argv import SOURCE, bwrap_argv
 from ringfence.isolation.linux import channel
 from ringfence.isolation.linux.outfit import Outfit
@@ -80,9 +80,14 @@ class BwrapBackend:
             inside.close()
         try:
             box = self._box(spec, sandbox_id, outfit, command, ends, init_pid)
-            return self._workshop.park(box, on_discard=lambda: _reap(process))
         except BaseException:
             ends.close()
+            _reap(process)
+            raise
+        try:
+            return self._workshop.park(box, on_discard=lambda: _reap(process))
+        except BaseException:
+            box.abandon()
             _reap(process)
             raise
 
@@ -97,11 +102,11 @@ class BwrapBackend:
     ) -> Box:
         run = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "pids": spec.pids, "exec": command}
         channel.send(ends.status, {**outfit.to_message(source=SOURCE), "spec": run})
+        answer, received = _built(ends)
+        if "requested" in answer:
+            raise InvalidRequest(answer["requested"], reason="preload_failed")
+        # the init waits to be admitted, so its pid is still its own
         pidfd = os.pidfd_open(init_pid)
-        answer, received = channel.receive(ends.status)
-        if answer is None or not received:
-            os.close(pidfd)
-            raise IsolationUnavailable("the box that bubblewrap built ended while it was being furnished")
         owner = None if os.geteuid() else (_UNPRIVILEGED, _UNPRIVILEGED)
         return Box(
             sandbox_id=sandbox_id,
@@ -164,6 +169,17 @@ def _launch(
         process.kill()
         process.wait()
         raise IsolationUnavailable("bubblewrap could not build a box here", fix="run `ringfence doctor`") from None
+
+
+def _built(ends: HostEnds) -> tuple[dict[str, Any], list[int]]:
+    """Wait until the workspace is furnished."""
+    try:
+        answer, received = channel.receive(ends.status)
+    except ValueError:  # the init's last words, in the frames of a worker
+        answer, received = None, []
+    if answer is None:
+        raise IsolationUnavailable("the box that bubblewrap built ended while it was being furnished")
+    return answer, received
 
 
 def _memory_file(text: str) -> int:

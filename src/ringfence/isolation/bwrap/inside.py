@@ -31,7 +31,13 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         directory = _furnish()
         stage = "interpreter"
         _bound_zygote_limits()
-        interpreter.prepare(config)
+        os.environ.pop("PWD", None)  # bubblewrap's own, and no longer true
+        try:
+            interpreter.prepare(config)
+        except interpreter.PreloadFailed as error:
+            with socket.socket(fileno=os.dup(status_fd)) as end:
+                channel.send(end, {"requested": str(error)})
+            os._exit(1)
         stage = "admission"
         _report(status_fd, directory)
         if not os.read(status_fd, 1):

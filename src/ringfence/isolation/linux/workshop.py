@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import socket
 import struct
 import threading
@@ -93,6 +94,14 @@ class Box:
     landlock_abi: int
     notes: tuple[str, ...] = ()
 
+    def abandon(self) -> None:
+        """Kill a box that did not become a worker, and let go of it."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.ends.close()
+        os.close(self.pidfd)
+        self.directory.close()
+
 
 class Workshop:
     """Holds what the boxes of one backend share on the host: the cgroups, and the list of those still to be removed."""
@@ -103,6 +112,7 @@ class Workshop:
         self._lock = threading.Lock()
         self._cgroups: CgroupHost | None = None
         self._unburied: list[Meter] = []
+        self._closed = False
         self._host_namespaces = observe.own_namespaces()
 
     def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
@@ -181,9 +191,12 @@ class Workshop:
         if still_busy:
             with self._lock:
                 self._unburied += still_busy
+        elif self._closed and self._cgroups is not None:
+            self._cgroups.close()  # this run outlasted `close`
 
     def close(self) -> None:
-        """Remove what is left once every box is dead."""
+        """Remove what is left once every box is dead; a run that is still held takes the rest along when it ends."""
+        self._closed = True
         for _ in range(_LAST_BURIALS):
             with self._lock:
                 self._unburied = [meter for meter in self._unburied if not meter.bury()]
