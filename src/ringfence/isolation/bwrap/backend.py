@@ -101,8 +101,7 @@ class BwrapBackend:
         init_pid: int,
     ) -> Box:
         run = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "pids": spec.pids, "exec": command}
-        channel.send(ends.status, {**outfit.to_message(source=SOURCE), "spec": run})
-        answer, received = _built(ends)
+        answer, received = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run})
         if "requested" in answer:
             raise InvalidRequest(answer["requested"], reason="preload_failed")
         # the init waits to be admitted, so its pid is still its own
@@ -171,15 +170,24 @@ def _launch(
         raise IsolationUnavailable("bubblewrap could not build a box here", fix="run `ringfence doctor`") from None
 
 
-def _built(ends: HostEnds) -> tuple[dict[str, Any], list[int]]:
-    """Wait until the workspace is furnished."""
+def _furnish(ends: HostEnds, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Tell the init what to be, and wait until its workspace is furnished."""
     try:
+        channel.send(ends.status, message)
         answer, received = channel.receive(ends.status)
-    except ValueError:  # the init's last words, in the frames of a worker
+    except (OSError, ValueError):  # it is gone, or said so in the frames of a worker
         answer, received = None, []
     if answer is None:
-        raise IsolationUnavailable("the box that bubblewrap built ended while it was being furnished")
+        raise IsolationUnavailable(f"bubblewrap could not build the box: {_last_words(ends) or 'it gave no reason'}")
     return answer, received
+
+
+def _last_words(ends: HostEnds) -> str:
+    """Return what bubblewrap wrote to what would have become the guest's standard error."""
+    try:
+        return os.read(ends.streams.stderr, 4096).decode("utf-8", "replace").strip()
+    except BlockingIOError:
+        return ""
 
 
 def _memory_file(text: str) -> int:
