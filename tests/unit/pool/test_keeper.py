@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -238,6 +239,28 @@ async def test_invalidating_throws_away_what_is_parked_and_what_is_being_started
         # the one that was being built over the old files is not the one handed out
         assert backend.started.index(worker) > begun
         keeper.release(worker)
+
+
+async def test_the_dead_do_not_pile_up_while_a_crowd_keeps_waiting() -> None:
+    most = served = 0
+
+    def while_others_wait(_: WorkerSpec) -> None:
+        while keeper.status()["waiting"] < 2 and served < 700:
+            time.sleep(0)
+
+    backend = ScriptedBackend(on_start=while_others_wait)
+    with pool(backend, NO_RESERVE, starters=1) as keeper:
+
+        async def caller() -> None:
+            nonlocal most, served
+            for _ in range(100):
+                worker = await keeper.lease(SPEC)
+                served += 1
+                most = max(most, len(backend.alive()))
+                keeper.release(worker)
+
+        await asyncio.gather(*(caller() for _ in range(8)))
+    assert most <= 32
 
 
 async def test_a_burial_that_fails_does_not_end_the_pool(caplog: pytest.LogCaptureFixture) -> None:

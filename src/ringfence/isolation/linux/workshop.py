@@ -112,6 +112,7 @@ class Workshop:
         self._lock = threading.Lock()
         self._cgroups: CgroupHost | None = None
         self._unburied: list[Meter] = []
+        self._held = 0
         self._closed = False
         self._host_namespaces = observe.own_namespaces()
 
@@ -122,8 +123,11 @@ class Workshop:
             IsolationUnavailable: The kernel does not report every promised layer.
         """
         cgroups = self._cgroup_host()
-        meter = Meter(_pid_of(box.pidfd), None, frozenset())
+        with self._lock:
+            self._held += 1
+        meter = Meter(0, None, frozenset())
         try:
+            meter = Meter(_pid_of(box.pidfd), None, frozenset())
             if cgroups.report.kind != "none":
                 cgroup = cgroups.create(box.sandbox_id, self._limits)
                 meter = Meter(meter.init_pid, cgroup, cgroups.report.controllers)
@@ -188,15 +192,22 @@ class Workshop:
         with self._lock:
             pending, self._unburied = [*self._unburied, meter], []
         still_busy = [each for each in pending if not each.bury()]
-        if still_busy:
-            with self._lock:
-                self._unburied += still_busy
-        elif self._closed and self._cgroups is not None:
-            self._cgroups.close()  # this run outlasted `close`
+        with self._lock:
+            self._unburied += still_busy
+            self._held -= 1
+            last = self._closed and not self._held
+        if last:
+            self._finish()
 
     def close(self) -> None:
-        """Remove what is left once every box is dead; a run that is still held takes the rest along when it ends."""
-        self._closed = True
+        """Remove what is left; a run that is still held may yet read its counters, so the last of them does it."""
+        with self._lock:
+            self._closed = True
+            held = self._held
+        if not held:
+            self._finish()
+
+    def _finish(self) -> None:
         for _ in range(_LAST_BURIALS):
             with self._lock:
                 self._unburied = [meter for meter in self._unburied if not meter.bury()]

@@ -17,6 +17,7 @@ from ringfence.ports import Backend, Worker, WorkerSpec
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 5.0
+_MOST_UNBURIED = 16
 _FAILURES_BEFORE_GIVING_UP = 3
 _BACK_OFF_SECONDS = 1.0
 
@@ -197,7 +198,12 @@ class Keeper:
                     _discard(worker)
 
     def _next_task(self) -> tuple[_Shelf, WorkerSpec] | Worker | None:
-        """Choose what a starter does next: callers who wait come first, then burials, then the reserve."""
+        """Choose what a starter does next: callers who wait come first, then burials, then the reserve.
+
+        Unless the dead pile up: each holds memory and descriptors, and a crowd never stops waiting.
+        """
+        if len(self._dead) > _MOST_UNBURIED:
+            return self._dead.popleft()
         now = self._clock()
         reserve = None
         for spec, shelf in list(self._shelves.items()):
