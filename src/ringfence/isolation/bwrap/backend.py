@@ -152,7 +152,8 @@ def _launch(
             stdin=inside.stdin,
             stdout=inside.stdout,
             stderr=inside.stderr,
-            pass_fds=(status, job, info_inside, *generated.values()),
+            # the reading end too: bubblewrap killed by SIGPIPE, when we are gone, leaves a child that waits forever
+            pass_fds=(status, job, info, info_inside, *generated.values()),
             cwd="/",
             **who,
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import resource
+import select
 import signal
 import socket
 from typing import Any, NoReturn
@@ -22,6 +24,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
     """Furnish the workspace, report it, seal, fork, watch."""
     stage = "start"
     try:
+        kernel.die_with_parent(signal.SIGKILL)
         status = socket.socket(fileno=os.dup(status_fd))
         config, _ = channel.receive(status)
         status.close()
@@ -53,6 +56,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         pid = os.fork()
         if pid == 0:
             sealed.become_worker(config["spec"], job_fd)
+        _end_with_host(status_fd, pid)
         sealed.watch(pid, status_fd, sealing)
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
         sealed.report_failure(status_fd, stage, error)
@@ -72,6 +76,17 @@ def _furnish() -> int:
     for says, where in workspace_links():
         os.symlink(says, f"/{where}")
     return os.open("/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _end_with_host(status_fd: int, worker: int) -> None:
+    """Have the kernel kill the worker when the host's end of the channel closes; its init then ends by itself."""
+    fcntl.fcntl(status_fd, fcntl.F_SETOWN, worker)
+    fcntl.fcntl(status_fd, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(status_fd, fcntl.F_SETFL, fcntl.fcntl(status_fd, fcntl.F_GETFL) | os.O_ASYNC)
+    gone = select.poll()
+    gone.register(status_fd, select.POLLHUP)
+    if gone.poll(0):  # before the kernel knew whom to kill
+        os._exit(0)
 
 
 def _bound_zygote_limits() -> None:
