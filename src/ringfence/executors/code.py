@@ -21,7 +21,6 @@ _EXPLANATIONS = {
     "cpu_timeout": "the run was ended at its cpu-time limit of {limits.cpu_seconds:g} s",
     "memory": "the run was ended at its memory limit of {limits.memory_bytes} bytes",
     "unknown": "the run was ended from outside",
-    "callback": "the run was ended because its output callback failed",
 }
 
 
@@ -48,8 +47,8 @@ class CodeExecutor:
                 harvest = worker.harvest(profile.limits)
             except WorkerLost as lost:
                 failure = lost
-                if spec.session_id is not None:
-                    self._keeper.invalidate(spec)
+                # what ended this one, a killed zygote or another run of the session, has ended its siblings too
+                self._keeper.invalidate(spec)
                 continue
             finally:
                 self._keeper.release(worker)
@@ -120,6 +119,8 @@ def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | Non
         explanation = _EXPLANATIONS[ending.killed_by].format(limits=limits)
         if ending.killed_by in _TIMEOUTS:
             return Status.TIMED_OUT, explanation, "LLM.TIMEOUT", ending.killed_by
+        if ending.killed_by == "unknown":  # nobody's limit: somebody on this machine did it
+            return Status.KILLED, explanation, "TOOL.EXECUTION_FAILED", ending.killed_by
         return Status.KILLED, explanation, "QUOTA.BUDGET_EXCEEDED", ending.killed_by
     if ending.signal is not None:
         return Status.FAILED, f"the program was ended by {signal_name(ending.signal)}", None, "signal"

@@ -38,6 +38,9 @@ class FirstAvailable:
                 backend.close()
                 refusals.append(refusal)
                 continue
+            except BaseException:
+                backend.close()
+                raise
             self._chosen = backend
             return worker
         raise IsolationUnavailable(

@@ -47,6 +47,8 @@ def check_limits(limits: Limits) -> None:
     """
     for field in dataclasses.fields(limits):
         value = getattr(limits, field.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidRequest(f"{field.name} must be a number, not {value!r}", reason="invalid_limit")
         # written so that NaN fails too
         if not value > 0:
             raise InvalidRequest(f"{field.name} must be greater than 0, not {value}", reason="invalid_limit")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import binascii
+import fcntl
 import os
 import resource
+import select
 import signal
 import socket
 
@@ -25,6 +27,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
     """Furnish the workspace, report it, seal, fork, watch."""
     stage = "start"
     try:
+        kernel.die_with_parent(signal.SIGKILL)
         status = socket.socket(fileno=os.dup(status_fd))
         config, _ = channel.receive(status)
         status.close()
@@ -34,7 +37,13 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         directory = _furnish()
         stage = "interpreter"
         _bound_zygote_limits()
-        interpreter.prepare(config)
+        os.environ.pop("PWD", None)  # bubblewrap's own, and no longer true
+        try:
+            interpreter.prepare(config)
+        except interpreter.PreloadFailed as error:
+            with socket.socket(fileno=os.dup(status_fd)) as end:
+                channel.send(end, {"requested": str(error)})
+            os._exit(1)
         stage = "admission"
         _report(status_fd, directory)
         if not os.read(status_fd, 1):
@@ -50,6 +59,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         pid = os.fork()
         if pid == 0:
             sealed.become_worker(config["spec"], job_fd)
+        _end_with_host(status_fd, pid)
         sealed.watch(pid, status_fd, sealing)
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
         sealed.report_failure(status_fd, stage, error)
@@ -69,6 +79,17 @@ def _furnish() -> int:
     for says, where in workspace_links():
         os.symlink(says, f"/{where}")
     return os.open("/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _end_with_host(status_fd: int, worker: int) -> None:
+    """Have the kernel kill the worker when the host's end of the channel closes; its init then ends by itself."""
+    fcntl.fcntl(status_fd, fcntl.F_SETOWN, worker)
+    fcntl.fcntl(status_fd, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(status_fd, fcntl.F_SETFL, fcntl.fcntl(status_fd, fcntl.F_GETFL) | os.O_ASYNC)
+    gone = select.poll()
+    gone.register(status_fd, select.POLLHUP)
+    if gone.poll(0):  # before the kernel knew whom to kill
+        os._exit(0)
 
 
 def _bound_zygote_limits() -> None:

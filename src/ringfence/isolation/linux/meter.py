@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
+from ringfence.errors import InvalidRequest
 from ringfence.isolation.linux.cgroup_contract import RunCgroup
 from ringfence.isolation.linux.metering import ProcMeter, worst_overshoot
 
@@ -38,9 +40,21 @@ class Meter:
             self._parked_cpu_ms = self.cgroup.cpu_ms() or 0
 
     def begin(self, limits: Limits) -> None:
-        """Put the run's own numbers in force."""
-        if self.cgroup is not None:
+        """Put the run's own numbers in force.
+
+        Raises:
+            InvalidRequest: The memory limit is below what the waiting worker holds already.
+        """
+        if self.cgroup is None:
+            return
+        try:
             self.cgroup.tighten(limits)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            raise InvalidRequest(
+                f"memory_bytes of {limits.memory_bytes} is less than an idle worker needs", reason="invalid_limit"
+            ) from None
 
     def data_limit(self, limits: Limits) -> int | None:
         """Return the per-process bound that stands in for a missing memory cgroup."""

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,15 +22,20 @@ from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
 _CHUNK = 1 << 16
+_open_streams: weakref.WeakSet[Streams] = weakref.WeakSet()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Streams:
     """The host's ends of the guest's standard streams."""
 
     stdin: int
     stdout: int
     stderr: int
+
+    def __post_init__(self) -> None:
+        """Be known to the one who has to close all of them."""
+        _open_streams.add(self)
 
     def close(self) -> None:
         """Close what is still open."""
@@ -78,15 +84,18 @@ class ParkedWorker:
         """Hand over the job and stay with it until every process of the guest is gone."""
         loop = asyncio.get_running_loop()
         self.meter.begin(job.limits)
+        listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
-            Capture("stdout", job.limits.stdout_bytes, on_output),
-            Capture("stderr", job.limits.stderr_bytes, on_output),
+            Capture("stdout", job.limits.stdout_bytes, listener),
+            Capture("stderr", job.limits.stderr_bytes, listener),
         )
         watch = _Watch(self, loop, captures)
+        feed = _Feed(self.streams, loop, job.stdin)
         started = time.perf_counter()
         watch.begin()
         try:
             await self._send(loop, job)
+            feed.begin()
             timer = loop.call_later(job.limits.wall_seconds, self.kill, "wall_timeout")
             sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, watch)
             try:
@@ -99,9 +108,12 @@ class ParkedWorker:
             await watch.until_over()
             raise
         finally:
+            feed.end()
             watch.end()
         elapsed = time.perf_counter() - started
         watch.drain()
+        if listener is not None and listener.error is not None:
+            raise listener.error
         return self._ending(watch.farewell(), captures, elapsed)
 
     async def _send(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
@@ -121,11 +133,6 @@ class ParkedWorker:
                 await loop.sock_sendall(self.job, data[sent:])
         except OSError as error:
             raise WorkerLost(f"the worker did not take its job: {error}") from error
-        if job.stdin:
-            _Feed(self.streams, loop, job.stdin).begin()
-        else:
-            os.close(self.streams.stdin)
-            self.streams.stdin = -1
 
     def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, watch: _Watch) -> None:
         """Look at what cgroups cannot bound: the cpu time of the whole box, and memory where there is no cgroup."""
@@ -203,6 +210,24 @@ class Farewell:
     peak_kib: int
 
 
+class _Listener:
+    """Passes output on to the caller; a caller that raises ends the run, and gets its exception back."""
+
+    def __init__(self, on_output: OnOutput, kill: Callable[[str], None]) -> None:
+        self._on_output = on_output
+        self._kill = kill
+        self.error: Exception | None = None
+
+    def __call__(self, name: str, data: bytes) -> None:
+        if self.error is not None:
+            return
+        try:
+            self._on_output(name, data)
+        except Exception as error:  # noqa: BLE001  the caller's own, raised from `run`
+            self.error = error
+            self._kill("cancelled")
+
+
 class _Watch:
     """Feeds the captures from the pipes and notices when no process of the guest is left."""
 
@@ -214,9 +239,7 @@ class _Watch:
         self._status = worker.status
         self._pidfd = worker.pidfd
         self._events = worker.events
-        self._kill = worker.kill
         self._said: list[tuple[Kind, bytes]] = []
-        self._failure: BaseException | None = None
         self.over: asyncio.Future[None] = loop.create_future()
 
     def begin(self) -> None:
@@ -236,16 +259,10 @@ class _Watch:
                 continue
 
     def drain(self) -> None:
-        """Take what is left in the pipes; their writers are dead, so every read returns at once.
-
-        Raises:
-            Exception: What the caller's own output callback raised.
-        """
+        """Take what is left in the pipes; their writers are dead, so every read returns at once."""
         for fd in self._pipes:
             while self._take(fd):
                 pass
-        if self._failure is not None:
-            raise self._failure
 
     def farewell(self) -> Farewell | None:
         """Return what was said of the guest's end, or None when nobody was left to say it."""
@@ -273,11 +290,7 @@ class _Watch:
             return not self.over.done()
         if not data:
             return False
-        try:
-            self._pipes[fd].add(data)
-        except Exception as error:  # noqa: BLE001  the caller's own callback: the run ends, and it gets its error back
-            self._failure = self._failure or error
-            self._kill("callback")
+        self._pipes[fd].add(data)
         return True
 
     def _end_was_told(self) -> None:
@@ -301,12 +314,27 @@ class _Feed:
         self._streams = streams
         self._loop = loop
         self._left = memoryview(data)
+        self._watched = False
 
     def begin(self) -> None:
+        if not self._left:
+            self.end()
+            return
         os.set_blocking(self._streams.stdin, False)
         self._write()
         if self._streams.stdin >= 0:
+            self._watched = True
             self._loop.add_writer(self._streams.stdin, self._write)
+
+    def end(self) -> None:
+        """Close the stream; a guest that ended early leaves the rest unread."""
+        if self._streams.stdin < 0:
+            return
+        if self._watched:
+            # before the number is free for something else
+            self._loop.remove_writer(self._streams.stdin)
+        os.close(self._streams.stdin)
+        self._streams.stdin = -1
 
     def _write(self) -> None:
         try:
@@ -316,9 +344,7 @@ class _Feed:
         except BrokenPipeError:
             self._left = self._left[:0]
         if not self._left:
-            self._loop.remove_writer(self._streams.stdin)
-            os.close(self._streams.stdin)
-            self._streams.stdin = -1
+            self.end()
 
 
 def watch_ends(streams: Streams, status: socket.socket) -> select.epoll:
@@ -340,3 +366,12 @@ def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
     except (BlockingIOError, ConnectionError, ProtocolError):
         return messages
     return messages
+
+
+def _close_in_child() -> None:
+    """Close a forked child's copies: while it holds one, no guest of the parent would see its input end."""
+    for streams in tuple(_open_streams):
+        streams.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

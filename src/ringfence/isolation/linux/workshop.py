@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import struct
 import threading
@@ -96,6 +97,14 @@ class Box:
     landlock_abi: int
     notes: tuple[str, ...] = ()
 
+    def abandon(self) -> None:
+        """Kill a box that did not become a worker, and let go of it."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.ends.close()
+        os.close(self.pidfd)
+        self.directory.close()
+
 
 class Workshop:
     """Holds what the boxes of one backend share on the host: the cgroups, and the list of those still to be removed."""
@@ -106,6 +115,8 @@ class Workshop:
         self._lock = threading.Lock()
         self._cgroups: CgroupHost | None = None
         self._unburied: list[Meter] = []
+        self._held = 0
+        self._closed = False
         self._host_namespaces = observe.own_namespaces()
 
     def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
@@ -115,6 +126,8 @@ class Workshop:
             IsolationUnavailable: The kernel does not report every promised layer.
         """
         cgroups = self._cgroup_host()
+        with self._lock:
+            self._held += 1
         roots = (box.init_pid, box.first_pid)
         meter = Meter(roots, None, frozenset())
         try:
@@ -182,12 +195,22 @@ class Workshop:
         with self._lock:
             pending, self._unburied = [*self._unburied, meter], []
         still_busy = [each for each in pending if not each.bury()]
-        if still_busy:
-            with self._lock:
-                self._unburied += still_busy
+        with self._lock:
+            self._unburied += still_busy
+            self._held -= 1
+            last = self._closed and not self._held
+        if last:
+            self._finish()
 
     def close(self) -> None:
-        """Remove what is left once every box is dead."""
+        """Remove what is left; a run that is still held may yet read its counters, so the last of them does it."""
+        with self._lock:
+            self._closed = True
+            held = self._held
+        if not held:
+            self._finish()
+
+    def _finish(self) -> None:
         for _ in range(_LAST_BURIALS):
             with self._lock:
                 self._unburied = [meter for meter in self._unburied if not meter.bury()]

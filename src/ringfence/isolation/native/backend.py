@@ -25,13 +25,18 @@ from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 from ringfence.workspaces.session import SessionWorkspace
 
-_RECYCLE_AFTER_SPAWNS = 1000
-_RECYCLE_AFTER_SECONDS = 900.0
+
+@dataclass(frozen=True, slots=True)
+class Recycling:
+    """When a zygote has served enough, so that siblings do not share a memory layout forever."""
+
+    after_spawns: int = 1000
+    after_seconds: float = 900.0
 
 
 @dataclass(slots=True)
 class _Generation:
-    """One zygote and how much it has been used; recycled so that siblings do not share a memory layout forever."""
+    """One zygote and how much it has been used."""
 
     server: ForkServer
     born: float
@@ -51,12 +56,14 @@ class NativeBackend:
         node_command: Callable[[Language], list[str]],
         *,
         limits: Limits,
+        recycling: Recycling = Recycling(),  # noqa: B008  frozen
     ) -> None:
         """Nothing starts before the first worker is asked for."""
         self._outfit = outfit
         self._session = session
         self._node_command = node_command
         self._workshop = Workshop(limits)
+        self._recycling = recycling
         self._lock = threading.Lock()
         self._generations: dict[tuple[Any, ...], _Generation] = {}
         self._retired: list[_Generation] = []
@@ -71,9 +78,7 @@ class NativeBackend:
             try:
                 return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
             except BaseException:
-                box.ends.close()
-                os.close(box.pidfd)
-                box.directory.close()
+                box.abandon()
                 raise
         except BaseException:
             self._give_back(generation)
@@ -126,7 +131,7 @@ class NativeBackend:
         key = (spec.packages, spec.preload)
         with self._lock:
             current = self._generations.get(key)
-            if current is not None and not _worn(current):
+            if current is not None and not self._worn(current):
                 current.spawned += 1
                 current.alive += 1
                 return current
@@ -139,6 +144,11 @@ class NativeBackend:
                 self._retired.append(replaced)
         self._close_unused()
         return fresh
+
+    def _worn(self, generation: _Generation) -> bool:
+        age = time.monotonic() - generation.born
+        used_up = generation.spawned >= self._recycling.after_spawns or age > self._recycling.after_seconds
+        return used_up or generation.server.broken
 
     def _give_back(self, generation: _Generation) -> None:
         with self._lock:
@@ -189,8 +199,3 @@ def _pid_then_close(pidfd: int) -> int:
         return pid_of(pidfd)
     finally:
         os.close(pidfd)
-
-
-def _worn(generation: _Generation) -> bool:
-    age = time.monotonic() - generation.born
-    return generation.spawned >= _RECYCLE_AFTER_SPAWNS or age > _RECYCLE_AFTER_SECONDS

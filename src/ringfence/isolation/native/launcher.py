@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 
-from ringfence.isolation.linux import channel, kernel
+from ringfence.isolation.linux import channel, interpreter, kernel
 from ringfence.isolation.linux.sealed import GUEST_ID
 from ringfence.isolation.native import template, zygote
 
@@ -73,7 +73,8 @@ def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any])
         try:
             zygote.main(control, config, trees)
         except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
-            channel.send(control, {"failed": str(error), "errno": getattr(error, "errno", None)})
+            requested = isinstance(error, interpreter.PreloadFailed)
+            channel.send(control, {"failed": str(error), "requested": requested})
             os._exit(1)
     control.close()
     for tree in trees:
