@@ -113,8 +113,15 @@ def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | Non
             return Status.TIMED_OUT, explanation, "LLM.TIMEOUT", ending.killed_by
         return Status.KILLED, explanation, "QUOTA.BUDGET_EXCEEDED", ending.killed_by
     if ending.signal is not None:
-        name = signal.Signals(ending.signal).name
-        return Status.FAILED, f"the program was ended by {name}", None, "signal"
+        return Status.FAILED, f"the program was ended by {_signal_name(ending.signal)}", None, "signal"
     if ending.exit_code:
         return Status.FAILED, f"the program exited with {ending.exit_code}", None, "exit_code"
     return Status.SUCCEEDED, None, None, None
+
+
+def _signal_name(number: int) -> str:
+    """Name a signal; most real-time signals have none, and a guest may choose any."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
