@@ -118,11 +118,20 @@ def clone_tree(path: bytes, directory: int = _AT_FDCWD) -> int:
 
     With an empty path it is the tree at the descriptor `directory`.
     """
+    return _clone_sealed(path, directory, _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV)
+
+
+def clone_device(path: bytes) -> int:
+    """Return a detached copy of one device node that can be opened; being read-only it keeps its mode and owner."""
+    return _clone_sealed(path, _AT_FDCWD, _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
+
+
+def _clone_sealed(path: bytes, directory: int, attributes: int) -> int:
     flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC | (0 if path else _AT_EMPTY_PATH)
     number, at, how = _long(_OPEN_TREE), _long(directory), _long(flags)
     fd = _check(_libc.syscall(number, at, path, how), f"open_tree {os.fsdecode(path)}")
     try:
-        attr = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV)
+        attr = _MountAttr(attr_set=attributes)
         size, what = _long(ctypes.sizeof(attr)), _long(_AT_EMPTY_PATH | _AT_RECURSIVE)
         result = _libc.syscall(_long(_MOUNT_SETATTR), _long(fd), b"", what, ctypes.byref(attr), size)
         _check(result, f"mount_setattr {os.fsdecode(path)}")

@@ -21,7 +21,7 @@ def enter(view: BoxView, trees: list[int]) -> None:
     """Build the root in a private mount namespace and make it the only one this process can see."""
     kernel.mount(None, b"/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     staging = next(path for path in _STAGING_CHOICES if os.path.isdir(path))
-    devices = [kernel.clone_tree(f"/dev/{name}".encode()) for name in DEVICES]
+    devices = [kernel.clone_device(f"/dev/{name}".encode()) for name in DEVICES]
     limits = b"size=1m,nr_inodes=1024,mode=755"
     kernel.mount(b"tmpfs", staging.encode(), b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, limits)
     os.chdir(staging)
