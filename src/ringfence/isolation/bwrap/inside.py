@@ -44,6 +44,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         sealed.give_up_everything(config["spec"], sealing, _WRITABLE)
         stage = "fork"
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        sealed.shut_to_guest()
         pid = os.fork()
         if pid == 0:
             sealed.become_worker(config["spec"], job_fd)

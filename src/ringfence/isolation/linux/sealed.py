@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 from typing import Any, NamedTuple, NoReturn
 
 from ringfence.isolation import worker
@@ -60,9 +61,16 @@ def limit(spec: dict[str, Any]) -> None:
     os.setsid()
 
 
+def shut_to_guest() -> None:
+    """Make pid 1 deaf and opaque before the worker exists: with a handler for SIGINT the guest could end it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    kernel.set_dumpable(0)
+
+
 def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
     """Let go of everything but the job channel and wait for the job."""
     kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(job, 3)
     kernel.close_all_from(4)
     if spec["exec"]:
@@ -74,7 +82,6 @@ def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
 
 def watch(pid: int, status: int, sealing: Sealing) -> NoReturn:
     """Reap until the guest is gone, report, and take whatever it left behind along."""
-    kernel.set_dumpable(0)
     kernel.close_all_from(0, status - 1)
     kernel.close_all_from(status + 1)
     kernel.load_filter(sealing.init_filter)

@@ -38,6 +38,7 @@ def main(spec: dict[str, Any], ends: Endpoints, sealing: Sealing) -> NoReturn:
         sealed.give_up_everything(spec, sealing, box.WRITABLE)
         stage = "fork"
         os.chdir(box.WORKSPACE)
+        sealed.shut_to_guest()
         pid = os.fork()
         if pid == 0:
             sealed.become_worker(spec, ends.job)
