@@ -57,11 +57,14 @@ def build(spec: dict[str, Any], lower: int | None) -> int:
     socket.sethostname(spec["hostname"])
     _loopback_up()
     directory = _furnish(spec, lower)
-    # a /proc belongs to the pid namespace the next child will be the first process of
     kernel.unshare(kernel.CLONE_NEWPID)
+    return directory
+
+
+def mount_proc() -> None:
+    """Mount the box's /proc; only a process of its pid namespace can, or it would count the pids of all boxes."""
     options = _NO_SETUID_NO_DEVICES | kernel.MS_NOEXEC
     kernel.mount(b"proc", b"/proc", b"proc", options, b"subset=pid,hidepid=invisible")
-    return directory
 
 
 def _loopback_up() -> None:

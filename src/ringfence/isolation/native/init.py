@@ -30,6 +30,8 @@ def main(spec: dict[str, Any], ends: Endpoints, sealing: Sealing) -> NoReturn:
         stage = "admission"
         if not os.read(ends.status, 1):
             os._exit(0)  # the host changed its mind
+        stage = "proc"
+        box.mount_proc()
         stage = "identity"
         _become(spec["uid"])
         stage = "privileges"
