@@ -99,6 +99,9 @@ class ParkedWorker:
             raise
         finally:
             watch.end()
+            if self.streams.stdin >= 0:
+                # a guest that did not read; left registered, the number would soon be another run's descriptor
+                loop.remove_writer(self.streams.stdin)
         elapsed = time.perf_counter() - started
         watch.drain()
         return self._ending(captures, elapsed)
