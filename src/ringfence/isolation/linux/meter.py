@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
+from ringfence.errors import QuotaExceeded
 from ringfence.isolation.linux.cgroup_contract import RunCgroup
 from ringfence.isolation.linux.metering import ProcMeter, worst_overshoot
 
@@ -37,9 +39,19 @@ class Meter:
             self._parked_cpu_ms = self.cgroup.usage().cpu_ms or 0
 
     def begin(self, limits: Limits) -> None:
-        """Put the run's own numbers in force."""
-        if self.cgroup is not None:
+        """Put the run's own numbers in force.
+
+        Raises:
+            QuotaExceeded: The empty box already uses more memory than the run may.
+        """
+        if self.cgroup is None:
+            return
+        try:
             self.cgroup.tighten(limits)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            raise QuotaExceeded("the memory limit is below what the empty box uses", reason="memory") from error
 
     def data_limit(self, limits: Limits) -> int | None:
         """Return the per-process bound that stands in for a missing memory cgroup."""
