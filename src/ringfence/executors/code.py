@@ -47,8 +47,7 @@ class CodeExecutor:
                 harvest = worker.harvest(profile.limits)
             except WorkerLost as lost:
                 failure = lost
-                if spec.session_id is not None:
-                    self._keeper.invalidate(spec)
+                self._keeper.invalidate(spec)  # what ended this one may have ended all that were parked with it
                 continue
             finally:
                 self._keeper.release(worker)
