@@ -74,16 +74,22 @@ def check(operation: CodeRun) -> None:
     _check_files("inputs", operation.inputs)
     _check_environment(operation.env)
     for module in operation.preload:
-        if not _MODULE_NAME.match(module):
+        if not _is_named(_MODULE_NAME, module):
             raise InvalidRequest(f"preload: {module!r} is not a module name", reason="invalid_preload")
-    if operation.session_id is not None and not _SESSION_ID.match(operation.session_id):
+    if operation.session_id is not None and not _is_named(_SESSION_ID, operation.session_id):
         raise InvalidRequest(
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
             reason="invalid_session_id",
         )
 
 
-def _check_text(name: str, text: str, most: int) -> None:
+def _is_named(pattern: re.Pattern[str], name: object) -> bool:
+    return isinstance(name, str) and pattern.match(name) is not None
+
+
+def _check_text(name: str, text: object, most: int) -> None:
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{name} must be text, not {type(text).__name__}", reason="invalid_text")
     if "\0" in text:
         raise InvalidRequest(f"{name} contains a NUL byte", reason="nul_byte")
     try:
@@ -97,6 +103,10 @@ def _check_text(name: str, text: str, most: int) -> None:
 def _check_files(name: str, files: Mapping[str, bytes]) -> None:
     if len(files) > MAX_INPUT_FILES:
         raise InvalidRequest(f"{name}: more than {MAX_INPUT_FILES} files", reason="too_many_files")
+    for path in files:
+        # the annotation binds only callers who check their types
+        if not isinstance(path, str):
+            raise InvalidRequest(f"{name}: {path!r} is not a path", reason="invalid_path")
     if sum(map(len, files.values())) > MAX_INPUT_BYTES:
         raise InvalidRequest(f"{name}: more than {MAX_INPUT_BYTES} bytes in all", reason="too_large")
 
@@ -104,7 +114,7 @@ def _check_files(name: str, files: Mapping[str, bytes]) -> None:
 def _check_environment(env: Mapping[str, str]) -> None:
     size = 0
     for name, value in env.items():
-        if not _ENVIRONMENT_NAME.match(name):
+        if not _is_named(_ENVIRONMENT_NAME, name):
             raise InvalidRequest(f"env: {name!r} is not a variable name", reason="invalid_env")
         _check_text(f"env {name}", value, MAX_ENVIRONMENT_BYTES)
         size += len(name) + len(value)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ class Somebody:
         return [sys.executable, "-c", code, str(self.directory / "home"), *arguments]
 
     def start(self, code: str, *arguments: str) -> subprocess.Popen[bytes]:
-        who = {} if self.uid is None else {"user": self.uid, "group": self.uid, "extra_groups": []}
+        who: dict[str, Any] = {} if self.uid is None else {"user": self.uid, "group": self.uid, "extra_groups": []}
         return subprocess.Popen(
             self.command(code, *arguments),
             stdout=subprocess.PIPE,

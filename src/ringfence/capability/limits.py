@@ -53,3 +53,6 @@ SYSTEM_CEILING = Limits(
     artifact_count=100_000,
     artifact_depth=64,
 )
+
+# With less of these no box can be built, which would look like a fault of the machine.
+SYSTEM_FLOOR = {"open_files": 16, "inodes": 16}

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ringfence import operation as operations
 from ringfence.authority.profile import Profile
-from ringfence.capability.limits import SYSTEM_CEILING, Limits
+from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, OnOutput
@@ -40,18 +40,22 @@ class Orchestrator:
 
 @lru_cache(maxsize=128)
 def check_limits(limits: Limits) -> None:
-    """Refuse limits that are not positive or above the system's ceiling; what was found good is remembered.
+    """Refuse limits that are not numbers, not positive or above the system's ceiling; what was found good is remembered.
 
     Raises:
         InvalidRequest: Naming the limit.
     """
     for field in dataclasses.fields(limits):
         value = getattr(limits, field.name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        kinds = (int, float) if isinstance(field.default, float) else (int,)
+        if isinstance(value, bool) or not isinstance(value, kinds):
             raise InvalidRequest(f"{field.name} must be a number, not {value!r}", reason="invalid_limit")
         # written so that NaN fails too
         if not value > 0:
             raise InvalidRequest(f"{field.name} must be greater than 0, not {value}", reason="invalid_limit")
+        least = SYSTEM_FLOOR.get(field.name, 0)
+        if value < least:
+            raise InvalidRequest(f"{field.name} must be at least {least}, not {value}", reason="invalid_limit")
     over = limits.exceeding(SYSTEM_CEILING)
     if over:
         most = ", ".join(f"{name} at most {getattr(SYSTEM_CEILING, name)}" for name in over)

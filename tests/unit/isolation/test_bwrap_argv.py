@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from ringfence.isolation.bwrap.argv import PRIVATE, SOURCE, bwrap_argv, workspace_links
-from ringfence.isolation.linux.view import DEVICES, DIRECTORIES, GENERATED, LINKS, BoxView
+from ringfence.isolation.linux.outfit import BoxView
+from ringfence.isolation.linux.view import DEVICES, DIRECTORIES, GENERATED, LINKS
 
 VIEW = BoxView(
     trees=(("/usr", "/usr"), ("/srv/python", "/opt/python"), ("/etc/ld.so.cache", "/etc/ld.so.cache")),

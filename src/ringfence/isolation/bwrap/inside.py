@@ -56,8 +56,10 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         sealed.give_up_everything(config["spec"], sealing, _WRITABLE)
         stage = "fork"
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        sealed.shut_to_guest()
         pid = os.fork()
         if pid == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             sealed.become_worker(config["spec"], job_fd)
         _end_with_host(status_fd, pid)
         sealed.watch(pid, status_fd, sealing)

@@ -62,6 +62,12 @@ def limit(spec: dict[str, Any]) -> None:
     os.setsid()
 
 
+def shut_to_guest() -> None:
+    """Make pid 1 deaf and opaque before the worker exists: with a handler for SIGINT the guest could end it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    kernel.set_dumpable(0)
+
+
 def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
     """Let go of everything but the job channel and wait for the job."""
     kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
@@ -77,7 +83,6 @@ def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
 
 def watch(pid: int, status: int, sealing: Sealing) -> NoReturn:
     """Reap until the guest is gone, kill and reap whatever it left behind, then report."""
-    kernel.set_dumpable(0)
     kernel.close_all_from(0, status - 1)
     kernel.close_all_from(status + 1)
     farewell(0, os.times().user, 0.0, 0)  # touched now, so that nobody waits for its pages later

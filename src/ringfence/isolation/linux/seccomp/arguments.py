@@ -99,8 +99,21 @@ _MKNODAT = Branch(2, {_NODE_KINDS: ALLOW}, EPERM, mask=0o170000)
 # Own limits only: with the same user id the guest could starve init through its limits and be taken for our failure.
 _PRLIMIT = Branch(0, {(0,): ALLOW}, EPERM)
 
+# An allow-list. Left out on purpose: F_NOTIFY (1026) is the older inotify and tells what the host opens in a shared
+# directory; F_SETLEASE (1024) and F_SETDELEG (1040) make the host wait when it opens a file that is the caller's own.
+_FCNTL_COMMANDS = (
+    *(0, 1, 2, 3, 4),  # DUPFD, GETFD, SETFD, GETFL, SETFL
+    *(5, 6, 7, 36, 37, 38),  # GETLK, SETLK, SETLKW, and the same for open file descriptions
+    *(8, 9, 10, 11, 15, 16),  # SETOWN, GETOWN, SETSIG, GETSIG, SETOWN_EX, GETOWN_EX
+    *(1025, 1027, 1028, 1030),  # GETLEASE, DUPFD_QUERY, CREATED_QUERY, DUPFD_CLOEXEC
+    *(1031, 1032, 1033, 1034),  # SETPIPE_SZ, GETPIPE_SZ, ADD_SEALS, GET_SEALS
+    *(1035, 1036, 1037, 1038),  # hints about the life of what is written
+)
+_FCNTL = Branch(1, {_FCNTL_COMMANDS: ALLOW, (1024, 1026, 1040): EPERM}, refuse(errno.EINVAL))
+
 GUEST_RULES: Mapping[str, Branch] = {
     "clone": _CLONE,
+    "fcntl": _FCNTL,
     "ioctl": _IOCTL,
     "mknod": _MKNOD,
     "mknodat": _MKNODAT,

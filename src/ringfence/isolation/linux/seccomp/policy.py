@@ -29,9 +29,8 @@ ALLOWED: Mapping[str, str] = {
         lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat
     """,
     "wait for descriptors: asyncio, libuv": """
-        epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 inotify_add_watch
-        inotify_init inotify_init1 inotify_rm_watch ioctl pipe pipe2 poll ppoll pselect6 select signalfd signalfd4
-        timerfd_create timerfd_gettime timerfd_settime
+        epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 ioctl pipe
+        pipe2 poll ppoll pselect6 select signalfd signalfd4 timerfd_create timerfd_gettime timerfd_settime
     """,
     "sockets: where they lead is the network namespace's business, which families exist is in `arguments`": """
         accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg
@@ -87,6 +86,9 @@ ABSENT: Mapping[str, str] = {
         io_uring_enter io_uring_register io_uring_setup
     """,
     "keyrings are not namespaced: one run could leave a note for the next": "add_key keyctl request_key",
+    "a watch on a shared read-only tree tells what the host and other runs open there; `tail -f` polls instead": """
+        inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
+    """,
     "aio-max-nr is one counter for the whole host": """
         io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
     """,

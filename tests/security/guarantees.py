@@ -1,0 +1,21 @@
+"""The numbered guarantees of SECURITY.md, each to be cited by the tests that prove it."""
+
+from __future__ import annotations
+
+GUARANTEES = {
+    1: "No file of the host outside the trees shown in the box can be read, by any path, descriptor or link.",
+    2: "Nothing outside the run's own directories can be changed.",
+    3: "No packet leaves the box, and no socket of the host or of a foreign family can be reached.",
+    4: "No process outside the box can be seen, signalled, traced or read, nor can the box's own init.",
+    5: "A guest has no capability, cannot gain one, and never runs as the host's uid 0.",
+    6: "Namespaces, mounts, keyrings, io_uring, bpf, ptrace and other doors of the kernel are shut.",
+    7: "Time, memory, processes, disk, inodes, descriptors, file size and output are bounded, and the bound is reported.",
+    8: "When the result is there, no process, cgroup, mount, file or descriptor of the run is left on the host.",
+    9: "Nothing that one run does or leaves can be observed by the next or by one beside it.",
+    10: "Environment, memory and descriptors of the host application are absent from the box.",
+    11: "Collecting a run's files follows no link, never blocks and keeps to its caps.",
+    12: "A worker that the host did not see sealed runs nothing.",
+    13: "A guest cannot forge its exit status, its result or a message of the protocol.",
+    14: "A bad argument is refused with a stable code before anything runs.",
+    15: "A worker that dies or misbehaves becomes neither a wrong answer nor a crash of the host.",
+}
