@@ -102,7 +102,7 @@ class Somebody:
                 "HOME": str(self.directory),
                 "TMPDIR": str(self.directory / "tmp"),
             },
-            **who,  # type: ignore[call-overload]
+            **who,
         )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from ringfence.isolation.bwrap.argv import PRIVATE, SOURCE, bwrap_argv, workspace_links
 from ringfence.isolation.linux.outfit import BoxView
 from ringfence.isolation.linux.view import DEVICES, DIRECTORIES, GENERATED, LINKS
@@ -81,10 +79,6 @@ def test_links_in_the_workspace_are_left_to_whoever_starts_in_it() -> None:
     assert inside == {"/workspace/output", "/workspace/code", "/workspace/data"}
     assert not inside & made_by_bwrap
     assert made_by_bwrap >= {f"/{where}" for _, where in LINKS} - inside
-
-
-def test_a_view_survives_the_message_that_carries_it() -> None:
-    assert BoxView.from_message(json.loads(json.dumps(VIEW.to_message()))) == VIEW
 
 
 def test_a_directory_is_listed_after_the_one_it_lies_in() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.authority.profile import Profile
-from ringfence.capability.limits import SYSTEM_CEILING, Limits
+from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
 from ringfence.errors import InvalidRequest, PathTraversalError
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, Language
@@ -47,14 +47,15 @@ async def test_a_limit_above_the_ceiling_is_refused_by_name(name: str) -> None:
     refusal = await refused(CODE, Profile(limited(name, getattr(SYSTEM_CEILING, name) + 1)))
     assert refusal.reason == "limit_exceeds_ceiling"
     assert name in str(refusal)
-    assert (await refused(CODE, Profile(limited(name, math.inf)))).reason == "limit_exceeds_ceiling"
+    endless = "limit_exceeds_ceiling" if isinstance(getattr(SYSTEM_CEILING, name), float) else "invalid_limit"
+    assert (await refused(CODE, Profile(limited(name, math.inf)))).reason == endless
 
 
 @given(st.sampled_from(NAMES), st.floats(0.01, 1))
 def test_every_limit_up_to_the_ceiling_is_allowed(name: str, share: float) -> None:
     most = getattr(SYSTEM_CEILING, name)
-    value = max(1, int(most * share)) if isinstance(most, int) else most * share
-    check_limits(Profile(limited(name, value)))
+    value = max(SYSTEM_FLOOR.get(name, 1), int(most * share)) if isinstance(most, int) else most * share
+    check_limits(limited(name, value))
 
 
 @pytest.mark.parametrize(
