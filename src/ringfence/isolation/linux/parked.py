@@ -99,7 +99,8 @@ class ParkedWorker:
             timer = loop.call_later(job.limits.wall_seconds, self.kill, "wall_timeout")
             sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, watch)
             try:
-                await watch.over
+                # shielded: a cancelled caller must not make it look over
+                await asyncio.shield(watch.over)
             finally:
                 timer.cancel()
                 sampler.cancel()
