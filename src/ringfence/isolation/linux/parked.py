@@ -83,6 +83,7 @@ class ParkedWorker:
     async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
         """Hand over the job and stay with it until every process of the guest is gone."""
         loop = asyncio.get_running_loop()
+        self.directory.require_fresh()
         self.meter.begin(job.limits)
         listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
@@ -185,6 +186,10 @@ class ParkedWorker:
             cpu_ms=cpu_ms or 0,
             memory_peak_bytes=peak,
         )
+
+    def left_files(self) -> bool:
+        """Whether there is anything to harvest."""
+        return self.directory.has_files()
 
     def harvest(self, limits: Limits) -> Harvest:
         """Read what the dead guest left, and keep a session's changes."""
