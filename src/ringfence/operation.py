@@ -105,7 +105,7 @@ def _check_files(name: str, files: Mapping[str, bytes]) -> None:
         raise InvalidRequest(f"{name}: more than {MAX_INPUT_FILES} files", reason="too_many_files")
     for path in files:
         # the annotation binds only callers who check their types
-        if not isinstance(path, str):  # type: ignore[redundant-expr]
+        if not isinstance(path, str):
             raise InvalidRequest(f"{name}: {path!r} is not a path", reason="invalid_path")
     if sum(map(len, files.values())) > MAX_INPUT_BYTES:
         raise InvalidRequest(f"{name}: more than {MAX_INPUT_BYTES} bytes in all", reason="too_large")

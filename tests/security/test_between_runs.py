@@ -6,9 +6,9 @@ import subprocess
 import threading
 
 import pytest
+from tests.security.conftest import PRELUDE, Ask, Run
 
 import ringfence
-from tests.security.conftest import PRELUDE, Ask, Run
 
 pytestmark = pytest.mark.guarantee(9)
 
@@ -57,14 +57,18 @@ def test_nothing_that_a_run_left_is_there_in_the_next(ask: Ask) -> None:
 
 
 def test_in_one_box_the_same_looks_find_what_was_left(ask: Ask) -> None:
-    assert {"/tmp", "shmget", "semget", "msgget", "abstract socket", "loopback", "interpreter"} <= set(ask(LEAVE + LOOK))
+    assert {"/tmp", "shmget", "semget", "msgget", "abstract socket", "loopback", "interpreter"} <= set(
+        ask(LEAVE + LOOK)
+    )
 
 
 def test_nothing_of_a_run_is_there_in_one_beside_it(ask: Ask, box: Run) -> None:
     ready = threading.Event()
     prelude = "import sys; sys.argv.append('{}')\n"
     beside = threading.Thread(
-        target=box, args=(prelude + PRELUDE + LEAVE + WAIT,), kwargs={"timeout": 1.5, "on_output": lambda *_: ready.set()}
+        target=box,
+        args=(prelude + PRELUDE + LEAVE + WAIT,),
+        kwargs={"timeout": 1.5, "on_output": lambda *_: ready.set()},
     )
     beside.start()
     assert ready.wait(20)
@@ -111,7 +115,9 @@ def test_a_guest_cannot_watch_what_the_host_opens_in_a_tree_they_share(ask: Ask,
 def test_the_older_watches_and_leases_are_refused_too(ask: Ask, unboxed: Ask) -> None:
     assert unboxed(WATCH_DIRECTORY)["watch"] == "done"
     assert ask(WATCH_DIRECTORY)["watch"] == "EPERM"
-    program = "import fcntl\nsaid['lease'] = attempt(fcntl.fcntl, os.open('/usr/bin/env', os.O_RDONLY), fcntl.F_SETLEASE, 0)"
+    program = (
+        "import fcntl\nsaid['lease'] = attempt(fcntl.fcntl, os.open('/usr/bin/env', os.O_RDONLY), fcntl.F_SETLEASE, 0)"
+    )
     assert ask(program) == {"lease": "EPERM"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.security.conftest import Ask
 
 pytestmark = [pytest.mark.guarantee(5), pytest.mark.guarantee(6)]

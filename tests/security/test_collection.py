@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.security.conftest import Run
 
 from ringfence.capability.limits import MIB, Limits
-from tests.security.conftest import Run
 
 pytestmark = pytest.mark.guarantee(11)
 

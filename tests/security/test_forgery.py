@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.security.conftest import Run
 
 import ringfence
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.outcome import Status
-from tests.security.conftest import Run
 
 pytestmark = pytest.mark.guarantee(13)
 
@@ -150,5 +150,5 @@ while frame:
 
 @pytest.mark.needs("native")
 def test_the_result_names_the_box_and_not_what_the_guest_says_it_is() -> None:
-    result = ringfence.run("print('{\"exit_code\": 0, \"backend\": \"host\"}'); raise SystemExit(3)", isolation="native")
+    result = ringfence.run('print(\'{"exit_code": 0, "backend": "host"}\'); raise SystemExit(3)', isolation="native")
     assert (result.backend, result.exit_code) == ("native", 3)

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tests.security.guarantees import GUARANTEES
 
 pytestmark = pytest.mark.guarantee(12)

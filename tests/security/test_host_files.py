@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(1)
@@ -93,7 +92,16 @@ def test_no_way_around_the_root_leads_to_the_host(ask: Ask, planted: list[Path])
 def test_the_files_of_the_system_that_hold_secrets_are_not_there(ask: Ask) -> None:
     kept = ["/etc/shadow", "/etc/machine-id", "/etc/ssh", "/root", "/boot", "/sys", "/var/lib", "/var/run/docker.sock"]
     kept += ["/run/docker.sock", "/run/containerd/containerd.sock", "/run/systemd", "/dev/mem", "/dev/kmsg", "/dev/sda"]
-    kept += ["/dev/vda", "/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/tty", "/dev/ptmx", "/dev/pts", "/etc/ssl/private"]
+    kept += [
+        "/dev/vda",
+        "/dev/kvm",
+        "/dev/fuse",
+        "/dev/net/tun",
+        "/dev/tty",
+        "/dev/ptmx",
+        "/dev/pts",
+        "/etc/ssl/private",
+    ]
     here = [path for path in kept if os.path.exists(path)]
     assert here
     assert ask(READ_EACH, *kept) == dict.fromkeys(kept, "ENOENT")

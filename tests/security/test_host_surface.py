@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
 from collections.abc import Callable
 
 import pytest
+from tests.security.conftest import Run
 
 from ringfence import SandboxManager
 from ringfence.facade import ExecutionRequest
 from ringfence.outcome import Status
-from tests.security.conftest import Run
 
 pytestmark = pytest.mark.guarantee(15)
 
@@ -25,11 +26,17 @@ async def parked(manager: SandboxManager) -> list[tuple[int, int]]:
     return manager.pool_pids()
 
 
+def strike(pid: int, number: signal.Signals) -> None:
+    """Signal a worker, unless an earlier blow has ended it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 @pytest.mark.parametrize("which", [0, 1])
 async def test_workers_that_died_while_parked_become_no_answer(backend: str, which: int) -> None:
     async with SandboxManager(isolation=backend) as manager:
         for pids in await parked(manager):
-            os.kill(pids[which], signal.SIGKILL)
+            strike(pids[which], signal.SIGKILL)
         results = [await manager.execute(ExecutionRequest(f"print({n})")) for n in range(6)]
         assert [result.stdout for result in results] == [f"{n}\n" for n in range(6)]
 
@@ -38,7 +45,7 @@ async def test_workers_that_died_while_parked_become_no_answer(backend: str, whi
 async def test_a_worker_stopped_while_parked_ends_at_the_time_limit() -> None:
     async with SandboxManager(isolation="native") as manager:
         for init, worker in await parked(manager):
-            os.kill(worker, signal.SIGSTOP)
+            strike(worker, signal.SIGSTOP)
             assert init != worker
         result = await manager.execute(ExecutionRequest("print(1)", timeout=0.5))
         assert result.status in (Status.TIMED_OUT, Status.SUCCEEDED)  # it may have had a fresh one
@@ -46,17 +53,18 @@ async def test_a_worker_stopped_while_parked_ends_at_the_time_limit() -> None:
         assert sum(result.stdout == "1\n" for result in results) >= 4
 
 
-async def test_a_worker_killed_just_after_its_job_was_sent_is_an_end_and_not_a_crash(backend: str, count: Callable[[int], int]) -> None:
+async def test_a_worker_killed_just_after_its_job_was_sent_is_an_end_and_not_a_crash(
+    backend: str, count: Callable[[int], int]
+) -> None:
     async with SandboxManager(isolation=backend) as manager:
         for _ in range(count(200)):
             pids = await parked(manager)
-            running = asyncio.ensure_future(manager.execute(ExecutionRequest("import time; time.sleep(0.01); print(1)", timeout=10)))
+            running = asyncio.ensure_future(
+                manager.execute(ExecutionRequest("import time; time.sleep(0.01); print(1)", timeout=10))
+            )
             await asyncio.sleep(random.uniform(0, 0.01))
             for init, _ in pids:
-                try:
-                    os.kill(init, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+                strike(init, signal.SIGKILL)
             result = await running
             if result.status is Status.SUCCEEDED:
                 assert result.stdout == "1\n"
@@ -89,10 +97,14 @@ def test_output_that_is_no_text_is_kept_as_it_is(box: Run) -> None:
     assert "\ufffd" in result.stdout
 
 
-async def test_cancelling_at_any_moment_kills_the_run_and_harms_no_other(backend: str, count: Callable[[int], int]) -> None:
+async def test_cancelling_at_any_moment_kills_the_run_and_harms_no_other(
+    backend: str, count: Callable[[int], int]
+) -> None:
     async with SandboxManager(isolation=backend) as manager:
         for _ in range(count(400)):
-            task = asyncio.ensure_future(manager.execute(ExecutionRequest("import time; time.sleep(30)", stdin=b"x" * 70_000)))
+            task = asyncio.ensure_future(
+                manager.execute(ExecutionRequest("import time; time.sleep(30)", stdin=b"x" * 70_000))
+            )
             await asyncio.sleep(random.uniform(0, 0.02))
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

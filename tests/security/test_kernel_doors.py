@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
 from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(6)
@@ -119,7 +118,9 @@ NATIVE_GETPID = "b8270000000f05c3"
 def test_no_namespace_can_be_made_or_entered(ask: Ask) -> None:
     said = ask(NAMESPACES)
     assert {outcome for name, outcome in said.items() if name.startswith("clone3")} == {"ENOSYS"}
-    assert {outcome for name, outcome in said.items() if name.startswith(("unshare", "setns", "clone ", "climb"))} == {"EPERM"}
+    assert {outcome for name, outcome in said.items() if name.startswith(("unshare", "setns", "clone ", "climb"))} == {
+        "EPERM"
+    }
 
 
 @pytest.mark.needs("user")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.security.conftest import Ask, Run
 
 import ringfence
 from ringfence.capability.limits import MIB, Limits
 from ringfence.outcome import ExecutionResult, Status
-from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(7)
 
@@ -164,7 +164,9 @@ except OSError as error:
 """
 
 
-@pytest.mark.parametrize("where", ["/workspace/work", "/workspace/artifacts", "/tmp", "/dev/shm", "/home/sandbox", "/var/tmp"])
+@pytest.mark.parametrize(
+    "where", ["/workspace/work", "/workspace/artifacts", "/tmp", "/dev/shm", "/home/sandbox", "/var/tmp"]
+)
 def test_the_disk_is_full_at_its_limit_wherever_one_writes(ask: Ask, where: str) -> None:
     said = ask(FILL, where, "4", limits=Limits(disk_bytes=16 * MIB))
     assert said["error"] == "ENOSPC"

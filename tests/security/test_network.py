@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(3)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.security.conftest import Run
 
 import ringfence
-from tests.security.conftest import Run
 
 pytestmark = pytest.mark.guarantee(8)
 
@@ -118,7 +118,9 @@ answer = dict(before=before, while_open=while_open, after=after)
 """
 
 
-def test_after_hostile_runs_and_a_cancelled_one_the_host_is_as_it_was(application: Callable[[str], dict[str, Any]]) -> None:
+def test_after_hostile_runs_and_a_cancelled_one_the_host_is_as_it_was(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
     answer = application(HOST)
     assert answer["while_open"]["processes"] > 0
     assert answer["after"] == answer["before"]

@@ -8,9 +8,9 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.security.conftest import Ask, Run
 
 import ringfence
-from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(5)
 

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from tests.security.conftest import Ask, Run
 
 import ringfence
-from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(4)
 
@@ -76,7 +76,10 @@ print(os.WTERMSIG(os.waitpid(child, 0)[1]))
 
 
 def test_the_parent_of_the_guest_is_its_init_and_nobody_else(ask: Ask) -> None:
-    assert ask("said['parent'] = os.getppid(); said['self'] = int(os.readlink('/proc/self'))") == {"parent": 1, "self": 2}
+    assert ask("said['parent'] = os.getppid(); said['self'] = int(os.readlink('/proc/self'))") == {
+        "parent": 1,
+        "self": 2,
+    }
 
 
 def test_no_signal_ends_stops_or_wakes_the_init(box: Run) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.security.conftest import Ask, Run
 
 import ringfence
-from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(2)
 
@@ -63,7 +63,17 @@ def test_nothing_in_the_whole_box_can_be_written_but_the_own_directories_and_dev
 def test_system_files_can_be_changed_in_no_way(ask: Ask, unboxed: Ask, tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("x")
     assert "done" in unboxed(CHANGE, str(tmp_path / "victim"))[str(tmp_path / "victim")]
-    paths = ["/usr/bin/env", "/usr/bin", "/etc/passwd", "/etc/ld.so.cache", "/usr/lib", "/", "/etc", "/dev", "/proc/self"]
+    paths = [
+        "/usr/bin/env",
+        "/usr/bin",
+        "/etc/passwd",
+        "/etc/ld.so.cache",
+        "/usr/lib",
+        "/",
+        "/etc",
+        "/dev",
+        "/proc/self",
+    ]
     assert {outcome for each in ask(CHANGE, *paths).values() for outcome in each} <= {
         *("EROFS", "EPERM", "EACCES", "EXDEV", "EISDIR", "EBUSY", "EINVAL", "ENOTSUP", "EOPNOTSUPP"),
     }
@@ -90,7 +100,9 @@ said['read'] = open('/workspace/inputs/a').read()
 @pytest.mark.needs("native")
 def test_natively_not_even_the_mode_or_time_of_an_input_can_be_changed() -> None:
     program = "import os\nfor change in (lambda p: os.chmod(p, 0), lambda p: os.utime(p, (1, 1))):\n"
-    program += "    try: change('/workspace/inputs/a'); print('done')\n    except OSError as error: print(error.errno)\n"
+    program += (
+        "    try: change('/workspace/inputs/a'); print('done')\n    except OSError as error: print(error.errno)\n"
+    )
     assert ringfence.run(program, inputs={"a": "x"}, isolation="native").stdout == "30\n30\n"
 
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.security.conftest import Run
 
 import ringfence
 from ringfence import SandboxManager
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux import landlock, observe
-from tests.security.conftest import Run
 
 pytestmark = pytest.mark.guarantee(12)
 
@@ -52,7 +52,9 @@ def test_a_process_that_is_not_sealed_is_refused_and_every_missing_layer_is_name
 SEALED = observe.Observation(
     status={
         **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0000000000000000"),
-        **{"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "2"},
+        "NoNewPrivs": "1",
+        "Seccomp": "2",
+        "Seccomp_filters": "2",
         **dict.fromkeys(("Uid", "Gid"), "1000\t1000\t1000\t1000"),
     },
     namespaces=dict.fromkeys(observe.NAMESPACES, "box"),
