@@ -16,9 +16,9 @@ mounts = [line.split() for line in open('/proc/self/mountinfo')]
 fields = dict(line.split(':\t', 1) for line in status.splitlines() if ':\t' in line)
 own = ('/workspace', '/tmp', '/dev/shm', '/home/sandbox', '/proc', '/run')
 
-said['a socket of a container engine'] = exists('/var/run/docker.sock', '/run/docker.sock', '/run/containerd/containerd.sock',
-    '/run/crio/crio.sock', '/run/podman/podman.sock')
-said['a token of an orchestrator'] = exists('/var/run/secrets', '/run/secrets') or any('KUBERNETES' in key for key in os.environ)
+said['a socket of a container engine'] = exists('/var/run/docker.sock', '/run/docker.sock', '/run/crio/crio.sock',
+    '/run/containerd/containerd.sock', '/run/podman/podman.sock')
+said['a token of an orchestrator'] = exists('/var/run/secrets', '/run/secrets') or 'KUBERNETES' in repr(os.environ)
 said['a capability in any set'] = any(int(fields[key], 16) for key in fields if key.startswith('Cap'))
 said['no seccomp'] = fields['Seccomp'] != '2'
 said['new privileges'] = fields['NoNewPrivs'] != '1'
@@ -27,14 +27,16 @@ said['a writable mount of a real file system'] = [line[4] for line in mounts if 
     line[4].startswith(own) and not line[4].startswith('/dev/')]
 said['a mount that honours set-uid'] = [line[4] for line in mounts if 'nosuid' not in line[5]]
 said['a block device'] = [path for path in glob.glob('/dev/*') if stat.S_ISBLK(os.lstat(path).st_mode)]
+harmless = {f'/dev/{name}' for name in ('null', 'zero', 'full', 'random', 'urandom')}
 said['a foreign character device'] = [path for path in glob.glob('/dev/*')
-    if stat.S_ISCHR(os.lstat(path).st_mode) and os.path.basename(path) not in ('null', 'zero', 'full', 'random', 'urandom')]
+    if stat.S_ISCHR(os.lstat(path).st_mode) and path not in harmless]
 said['the file systems of the kernel'] = exists('/sys/kernel', '/sys/fs/cgroup', '/sys/kernel/debug', '/sys/firmware')
 said['a cgroup to write in'] = any(opens(path) for path in glob.glob('/sys/fs/cgroup/**/*', recursive=True))
-said['release_agent, core_pattern, uevent_helper, binfmt'] = any(map(opens, ('/sys/fs/cgroup/release_agent',
-    '/proc/sys/kernel/core_pattern', '/sys/kernel/uevent_helper', '/proc/sys/fs/binfmt_misc/register', '/proc/sys/kernel/modprobe')))
+said['a program the kernel would start for us'] = any(map(opens, ('/sys/fs/cgroup/release_agent',
+    '/proc/sys/kernel/core_pattern', '/sys/kernel/uevent_helper', '/proc/sys/fs/binfmt_misc/register',
+    '/proc/sys/kernel/modprobe')))
 said['sysrq'] = opens('/proc/sysrq-trigger')
-said['kernel memory'] = any(opens(path, os.O_RDONLY) for path in ('/dev/mem', '/dev/kmem', '/proc/kcore', '/proc/kmem', '/dev/port'))
+said['kernel memory'] = any(opens(path, os.O_RDONLY) for path in ('/dev/mem', '/dev/kmem', '/proc/kcore', '/dev/port'))
 said['kernel log'] = call('syslog', 2, 0, 0) == 'done' or opens('/dev/kmsg', os.O_RDONLY)
 said['kernel addresses'] = os.path.exists('/proc/kallsyms') and any(
     int(line.split()[0], 16) for line in open('/proc/kallsyms').readlines()[:50])
@@ -46,7 +48,7 @@ said['another interface than the loopback'] = open('/proc/self/net/dev').read().
 said['a route out'] = len(open('/proc/self/net/route').read().splitlines()) > 1
 said['a preloaded library to plant'] = attempt(open, '/etc/ld.so.preload', 'w') == 'done'
 said['the runtime to overwrite'] = opens('/proc/self/exe') or opens('/proc/1/exe')
-said['a descriptor that leads out'] = any(os.path.isdir(f'/proc/self/fd/{n}') for n in range(64) if n > 2 and exists(f'/proc/self/fd/{n}'))
+said['a descriptor that leads out'] = any(os.path.isdir(f'/proc/self/fd/{number}') for number in range(3, 64))
 said['a secret of the cloud'] = attempt(socket.create_connection, ('169.254.169.254', 80), 1) == 'done'
 said['the host root through proc'] = exists('/proc/1/root/etc/shadow')
 said['a terminal to type into'] = os.isatty(0) or os.isatty(1) or exists('/dev/tty', '/dev/console', '/dev/pts/0')

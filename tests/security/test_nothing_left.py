@@ -21,15 +21,45 @@ pytestmark = pytest.mark.guarantee(8)
 
 NAMED = """
 import ctypes, os, signal
-def name():
+def up():
     ctypes.CDLL(None).prctl(15, b'{token}', 0, 0, 0)
+    print('up', flush=True)
 """
 SURVIVORS = {
-    "daemon": "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        name(); print('up', flush=True); signal.pause()\n    os._exit(0)\nos.wait()",
-    "stopped": "if os.fork() == 0:\n    name(); print('up', flush=True); os.kill(os.getpid(), signal.SIGSTOP)",
-    "deaf": "if os.fork() == 0:\n    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); name(); print('up', flush=True)\n    while True: signal.pause()",
-    "many": "for _ in range(30):\n    if os.fork() == 0:\n        name(); print('up', flush=True); signal.pause()",
-    "forking": "if os.fork() == 0:\n    name(); print('up', flush=True)\n    while True:\n        if os.fork(): os._exit(0)",
+    "daemon": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        up()
+        signal.pause()
+    os._exit(0)
+os.wait()
+""",
+    "stopped": """
+if os.fork() == 0:
+    up()
+    os.kill(os.getpid(), signal.SIGSTOP)
+""",
+    "deaf": """
+if os.fork() == 0:
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+    up()
+    while True:
+        signal.pause()
+""",
+    "many": """
+for _ in range(30):
+    if os.fork() == 0:
+        up()
+        signal.pause()
+""",
+    "forking": """
+if os.fork() == 0:
+    up()
+    while True:
+        if os.fork():
+            os._exit(0)
+""",
 }
 
 
@@ -63,7 +93,7 @@ def test_when_the_result_is_there_every_process_of_the_run_is_gone(box: Run, sur
 
 
 HOST = """
-import asyncio, glob, pathlib
+import asyncio, glob
 from ringfence import SandboxManager
 from ringfence.capability.limits import Limits
 from ringfence.facade import ExecutionRequest
@@ -86,7 +116,7 @@ def state():
         descriptors=len(os.listdir('/proc/self/fd')),
         mounts=open('/proc/self/mountinfo').read().count('\\n'),
         cgroups=len([path for path in glob.glob('/sys/fs/cgroup/**/ringfence-*', recursive=True) if own in path]),
-        files=sorted(map(str, pathlib.Path('/tmp').glob('*ringfence*'))) + sorted(map(str, pathlib.Path('/dev/shm').glob('*'))),
+        files=sorted(glob.glob('/tmp/*ringfence*') + glob.glob('/dev/shm/*')),
     )
 
 PROGRAMS = [
@@ -140,7 +170,7 @@ def test_a_host_killed_at_any_moment_leaves_no_process(
             assert host.stdout is not None
             host.stdout.readline()
             time.sleep(random.uniform(0, 0.4) if attempt else 0.4)
-            mine = {pid for pid in descendants(host.pid)}
+            mine = set(descendants(host.pid))
             host.kill()
         end = time.monotonic() + 10
         while (left := [pid for pid in mine if alive(pid)] + processes_named(token)) and time.monotonic() < end:
