@@ -5,10 +5,10 @@ Names are imported on first use, so that `import ringfence` and the command stay
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ringfence.authority.profile import Isolation, Profile, SecurityMode
     from ringfence.capability.limits import Limits
     from ringfence.errors import (
@@ -79,6 +79,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'ringfence' has no attribute {name!r}")

@@ -19,7 +19,13 @@ class Hold:
     def __init__(self, settings: wiring.Settings, engine: wiring.Engine) -> None:
         """Made by `hold`."""
         self._settings = settings
+        self._pid = os.getpid()
         self.engine = engine
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process has it from a fork only: the engine, its threads and workers are the parent's."""
+        return self._pid != os.getpid()
 
     def release(self) -> None:
         """Give the share back; the last one ends the engine."""

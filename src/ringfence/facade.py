@@ -115,9 +115,11 @@ class SandboxManager:
             if name not in _LATER:
                 raise TypeError(f"SandboxManager() got an unexpected keyword argument {name!r}")
             raise InvalidRequest(f"{name} is not available in this version", reason="not_in_this_version")
+        if session_id is not None and not isinstance(session_id, str):
+            raise InvalidRequest(f"session_id must be text, not {session_id!r}", reason="invalid_session_id")
         self._session_id = session_id
-        self._packages = tuple(packages)
-        self._preload = tuple(preload)
+        self._packages = _strings("packages", packages)
+        self._preload = _strings("preload", preload)
         self._profile = Profile(
             limits=limits or Limits(),
             security_mode=_choice(SecurityMode, security_mode, "security_mode"),
@@ -209,7 +211,7 @@ class SandboxManager:
         self._held = engines.keep(self._settings)
 
     def _engine(self) -> wiring.Engine:
-        if self._held is None:
+        if self._held is None or self._held.inherited:
             self._held = engines.hold(self._settings)
         return self._held.engine
 
@@ -217,13 +219,13 @@ class SandboxManager:
         return CodeRun(
             language=parse_language(request.language),
             code=_text(request.code),
-            args=tuple(request.args),
+            args=_strings("args", request.args),
             stdin=_bytes("stdin", request.stdin),
-            files={name: _bytes(name, content) for name, content in request.files.items()},
-            inputs={name: _bytes(name, content) for name, content in request.inputs.items()},
-            env=dict(request.env),
-            packages=tuple(request.packages) or self._packages,
-            preload=tuple(request.preload) or self._preload,
+            files=_contents("files", request.files),
+            inputs=_contents("inputs", request.inputs),
+            env=_environment(request.env),
+            packages=_strings("packages", request.packages) or self._packages,
+            preload=_strings("preload", request.preload) or self._preload,
             session_id=self._session_id,
         )
 
@@ -287,6 +289,8 @@ def _is_whole(number: object) -> bool:
 def _with_memory(limits: Limits | None, memory_mb: int | None) -> Limits | None:
     if memory_mb is None:
         return limits
+    if not _is_whole(memory_mb):
+        raise InvalidRequest(f"memory_mb must be a whole number, not {memory_mb!r}", reason="invalid_limit")
     return replace(limits or Limits(), memory_bytes=memory_mb * MIB)
 
 
@@ -299,6 +303,39 @@ def _text(code: object) -> str:
     if not isinstance(code, str):
         raise InvalidRequest(f"code must be text, not {type(code).__name__}", reason="invalid_text")
     return code
+
+
+def _strings(name: str, values: object) -> tuple[str, ...]:
+    # a text is an iterable of texts too, and never what was meant
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidRequest(f"{name} must be a list of texts, not {values!r}", reason=f"invalid_{name}")
+    strings = tuple(values)
+    for value in strings:
+        if not isinstance(value, str):
+            raise InvalidRequest(f"{name} must be a list of texts; {value!r} is none", reason=f"invalid_{name}")
+    return strings
+
+
+def _contents(name: str, files: object) -> dict[str, bytes]:
+    if not isinstance(files, Mapping):
+        raise InvalidRequest(f"{name} must map names to contents, not {files!r}", reason="invalid_content")
+    return {_name(name, path): _bytes(path, content) for path, content in files.items()}
+
+
+def _environment(env: object) -> dict[str, str]:
+    if not isinstance(env, Mapping):
+        raise InvalidRequest(f"env must map names to texts, not {env!r}", reason="invalid_env")
+    for variable, value in env.items():
+        _name("env", variable)
+        if not isinstance(value, str):
+            raise InvalidRequest(f"env {variable} must be text, not {value!r}", reason="invalid_env")
+    return dict(env)
+
+
+def _name(where: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidRequest(f"{where}: {name!r} is not a name", reason="invalid_name")
+    return name
 
 
 def _bytes(name: str, content: object) -> bytes:

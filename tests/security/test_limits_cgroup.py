@@ -435,7 +435,7 @@ os.wait(); os.read(ready, 1); print("ready", flush=True); signal.pause()
     held.process.stdin.flush()
     assert held.process.stdout.readline() == "ready\n"
 
-    sample = ProcMeter(held.pid).sample()
+    sample = ProcMeter((held.pid,)).sample()
 
     assert sample.pids == 2
     assert sample.cpu_seconds >= 0.15

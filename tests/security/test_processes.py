@@ -75,11 +75,10 @@ print(os.WTERMSIG(os.waitpid(child, 0)[1]))
     assert box(program).stdout == "9\n"
 
 
-def test_the_parent_of_the_guest_is_its_init_and_nobody_else(ask: Ask) -> None:
-    assert ask("said['parent'] = os.getppid(); said['self'] = int(os.readlink('/proc/self'))") == {
-        "parent": 1,
-        "self": 2,
-    }
+def test_the_parent_of_the_guest_is_its_init_or_out_of_its_sight(ask: Ask) -> None:
+    said = ask("said['parent'] = os.getppid(); said['self'] = int(os.readlink('/proc/self'))")
+    assert said["self"] == 2
+    assert said["parent"] in (0, 1)  # 0: a process of another pid namespace, which the guest cannot name
 
 
 def test_no_signal_ends_stops_or_wakes_the_init(box: Run) -> None:

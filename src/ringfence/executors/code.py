@@ -47,7 +47,8 @@ class CodeExecutor:
                 harvest = worker.harvest(profile.limits)
             except WorkerLost as lost:
                 failure = lost
-                self._keeper.invalidate(spec)  # what ended this one may have ended all that were parked with it
+                # what ended this one, a killed zygote or another run of the session, has ended its siblings too
+                self._keeper.invalidate(spec)
                 continue
             finally:
                 self._keeper.release(worker)
@@ -104,23 +105,25 @@ def result_of(worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) 
     )
 
 
+def signal_name(number: int) -> str:
+    """Return what people call a signal; a guest may choose one of those that only have numbers."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | None, str | None]:
     """Return the status and, where there is something to explain, error, code and reason."""
     if ending.killed_by is not None:
         explanation = _EXPLANATIONS[ending.killed_by].format(limits=limits)
         if ending.killed_by in _TIMEOUTS:
             return Status.TIMED_OUT, explanation, "LLM.TIMEOUT", ending.killed_by
+        if ending.killed_by == "unknown":  # nobody's limit: somebody on this machine did it
+            return Status.KILLED, explanation, "TOOL.EXECUTION_FAILED", ending.killed_by
         return Status.KILLED, explanation, "QUOTA.BUDGET_EXCEEDED", ending.killed_by
     if ending.signal is not None:
-        return Status.FAILED, f"the program was ended by {_signal_name(ending.signal)}", None, "signal"
+        return Status.FAILED, f"the program was ended by {signal_name(ending.signal)}", None, "signal"
     if ending.exit_code:
         return Status.FAILED, f"the program exited with {ending.exit_code}", None, "exit_code"
     return Status.SUCCEEDED, None, None, None
-
-
-def _signal_name(number: int) -> str:
-    """Name a signal; most real-time signals have none, and a guest may choose any."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

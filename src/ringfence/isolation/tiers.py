@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ringfence.errors import IsolationUnavailable
+from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
 from ringfence.ports import Backend, Worker, WorkerSpec
 
 
@@ -29,15 +29,18 @@ class FirstAvailable:
         return chosen.start(spec)
 
     def _choose(self, spec: WorkerSpec) -> Worker:
-        refusals: list[IsolationUnavailable] = []
+        refusals: list[RingfenceError] = []
         for make in self._tiers:
             backend = make()
             try:
                 worker = backend.start(spec)
-            except IsolationUnavailable as refusal:
+            except (IsolationUnavailable, InternalError) as refusal:
                 backend.close()
                 refusals.append(refusal)
                 continue
+            except BaseException:
+                backend.close()
+                raise
             self._chosen = backend
             return worker
         raise IsolationUnavailable(

@@ -12,11 +12,13 @@ import os
 import resource
 import signal
 import sys
-import threading
 import types
-from typing import Any, NoReturn
 
 from ringfence.isolation.protocol import Decoder, Kind, encode
+
+TYPE_CHECKING = False  # `typing` and `threading` are not imported here: every page of the zygote costs every fork
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _READY = encode(Kind.READY)
 _WARM_UP = "x = [str(i) for i in range(3)]\ntry:\n    {}[1]\nexcept KeyError:\n    pass\n"
@@ -122,7 +124,9 @@ def _report(error: BaseException) -> None:
 def _finish(status: int) -> NoReturn:
     """End like an interpreter does, but without tearing down what the kernel frees anyway."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading = sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

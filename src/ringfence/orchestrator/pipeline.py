@@ -6,12 +6,22 @@ import dataclasses
 
 from ringfence import operation as operations
 from ringfence.authority.profile import Profile
-from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR
+from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, OnOutput
 from ringfence.ports import Executor, Identifiers
 from ringfence.workspaces.place import check_names
+
+_BOUNDS = tuple(
+    (
+        field.name,
+        (int, float) if isinstance(field.default, float) else (int,),
+        SYSTEM_FLOOR.get(field.name, 0),
+        getattr(SYSTEM_CEILING, field.name),
+    )
+    for field in dataclasses.fields(Limits)
+)
 
 
 class Orchestrator:
@@ -31,30 +41,28 @@ class Orchestrator:
         operations.check(operation)
         check_names(operation.files, under="work")
         check_names(operation.inputs, under="inputs")
-        check_limits(profile)
+        check_limits(profile.limits)
         exec_id = self._identifiers.new("ex")
         result = await self._executor.execute(operation, profile, on_output)
         return dataclasses.replace(result, exec_id=exec_id)
 
 
-def check_limits(profile: Profile) -> None:
-    """Refuse limits that are not numbers, not positive or above the system's ceiling.
+def check_limits(limits: Limits) -> None:
+    """Refuse limits that are not numbers, not positive, below the system's floor or above its ceiling.
 
     Raises:
         InvalidRequest: Naming the limit.
     """
-    for field in dataclasses.fields(profile.limits):
-        value = getattr(profile.limits, field.name)
-        kinds = (int, float) if isinstance(field.default, float) else (int,)
+    for name, kinds, least, most in _BOUNDS:
+        value = getattr(limits, name)
         if isinstance(value, bool) or not isinstance(value, kinds):
-            raise InvalidRequest(f"{field.name} must be a number, not {value!r}", reason="invalid_limit")
+            raise InvalidRequest(f"{name} must be a number, not {value!r}", reason="invalid_limit")
         # written so that NaN fails too
         if not value > 0:
-            raise InvalidRequest(f"{field.name} must be greater than 0, not {value}", reason="invalid_limit")
-        least = SYSTEM_FLOOR.get(field.name, 0)
+            raise InvalidRequest(f"{name} must be greater than 0, not {value}", reason="invalid_limit")
         if value < least:
-            raise InvalidRequest(f"{field.name} must be at least {least}, not {value}", reason="invalid_limit")
-    over = profile.limits.exceeding(SYSTEM_CEILING)
-    if over:
-        most = ", ".join(f"{name} at most {getattr(SYSTEM_CEILING, name)}" for name in over)
-        raise InvalidRequest(f"beyond the system's ceiling: {most}", reason="limit_exceeds_ceiling")
+            raise InvalidRequest(f"{name} must be at least {least}, not {value}", reason="invalid_limit")
+        if value > most:
+            raise InvalidRequest(
+                f"{name} of {value} is beyond the system's ceiling of {most}", reason="limit_exceeds_ceiling"
+            )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
+from ringfence.outcome import Artifact
 from ringfence.ports import Harvest, WorkerLost
 from ringfence.workspaces.beneath import open_beneath
 from ringfence.workspaces.changes import Changes, written
@@ -17,7 +18,7 @@ from ringfence.workspaces.place import place
 from ringfence.workspaces.session import SessionWorkspace
 
 _MAX_WRITTEN = 10_000
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -57,23 +58,29 @@ class RunDirectory:
 
     def harvest(self, limits: Limits) -> Harvest:
         """Read artifacts and changes; with a session, keep the changes."""
-        notes: list[str] = []
-        with _Opened(self.fd, "artifacts") as directory:
-            found = collect(
-                directory,
-                max_bytes=limits.artifact_bytes,
-                max_count=limits.artifact_count,
-                max_depth=limits.artifact_depth,
-            )
-        notes += [f"artifact {skipped.path} was not collected: {skipped.reason}" for skipped in found.skipped]
+        artifacts, notes = self._artifacts(limits)
         with _Opened(self.fd, self.work) as upper:
+            if _is_empty(upper):
+                return Harvest(artifacts, (), tuple(notes))
             changes = self._changes(upper)
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
                 notes += self._commit(self.session, upper, limits)
         if not changes.complete:
             notes.append(f"files_written lists the first {_MAX_WRITTEN} entries only")
-        return Harvest(found.artifacts, files, tuple(notes), changed=_anything(changes))
+        return Harvest(artifacts, files, tuple(notes), changed=bool(changes.files or changes.deleted))
+
+    def _artifacts(self, limits: Limits) -> tuple[tuple[Artifact, ...], list[str]]:
+        with _Opened(self.fd, "artifacts") as directory:
+            if _is_empty(directory):
+                return (), []
+            found = collect(
+                directory,
+                max_bytes=limits.artifact_bytes,
+                max_count=limits.artifact_count,
+                max_depth=limits.artifact_depth,
+            )
+        return found.artifacts, [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
 
     def _touched(self, upper: int, name: str) -> bool:
         before = self._placed.get(name)
@@ -93,15 +100,17 @@ class RunDirectory:
             self.session.close()
 
 
-def _anything(changes: Changes) -> bool:
-    return bool(changes.files or changes.deleted)
+def _is_empty(directory: int) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is None
 
 
 class _Opened:
     """A directory of the run, open for the length of a `with` block."""
 
     def __init__(self, root: int, name: str) -> None:
-        self._fd = open_beneath(root, name, _DIRECTORY)
+        # the guest cannot reach the root of its file system, so this one step cannot be redirected
+        self._fd = os.open(name, _DIRECTORY, dir_fd=root)
 
     def __enter__(self) -> int:
         return self._fd

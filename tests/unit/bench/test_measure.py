@@ -126,7 +126,7 @@ def test_a_run_that_fails_is_never_counted_as_fast() -> None:
 def test_a_crowd_makes_exactly_the_runs_it_counts() -> None:
     manager = ScriptedManager()
     result = asyncio.run(crowd(bench_of(manager)))
-    assert manager.calls == 4 * TINY.crowd_callers + TINY.crowd_runs
+    assert manager.calls == 32 * TINY.crowd_callers + TINY.crowd_runs
     assert measured(result.lines) == {"crowd": True, "crowd_growth": True}
     assert len(result.series[0].seconds) == TINY.crowd_runs
 

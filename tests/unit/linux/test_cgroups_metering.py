@@ -52,7 +52,7 @@ def test_a_process_that_is_gone_counts_for_nothing() -> None:
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
-    sample = ProcMeter(pid).sample()
+    sample = ProcMeter((pid,)).sample()
     assert (sample.pids, sample.memory_bytes, sample.cpu_seconds) == (0, 0, 0.0)
 
 

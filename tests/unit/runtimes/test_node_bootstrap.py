@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from ringfence.isolation.protocol import Decoder, Kind, encode
 from ringfence.runtimes.node import BOOTSTRAP, find_node, require_node
 
 pytestmark = pytest.mark.needs("node")
@@ -37,32 +38,41 @@ class Parked:
         self.process = subprocess.Popen(
             ["/bin/bash", "-c", script, "bash", runtime.path, *flags, BOOTSTRAP, language],
             cwd=cwd,
-            env={"LAUNCHER": "secret"},
+            env={"LAUNCHER": "kept"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
-        assert self.channel.recv(1) == b"R"
+        self.decoder = Decoder()
+        assert self.hear() == [(Kind.READY, b"")]
 
     def run(self, code: str, *, typescript: bool = False, args: tuple[str, ...] = (), stdin: bytes = b"") -> Done:
-        job = {
-            "code": code,
-            "typescript": typescript,
-            "args": args,
-            "env": {"GREETING": "hello", "PATH": "/usr/bin:/bin"},
-        }
-        self.send(json.dumps(job).encode())
+        env = {"GREETING": "hello", "PATH": "/usr/bin:/bin"}
+        self.send(job(code, language="typescript" if typescript else "javascript", args=args, env=env))
+        assert self.hear() == [(Kind.STARTED, b"")]
         return self.finish(stdin)
 
-    def send(self, body: bytes) -> None:
-        self.channel.sendall(struct.pack(">I", len(body)) + body)
+    def hear(self) -> list[tuple[Kind, bytes]]:
+        """Wait for the next thing it says."""
+        while not (said := self.decoder.feed(self.channel.recv(64))):
+            pass
+        return said
+
+    def send(self, job: bytes) -> None:
+        self.channel.sendall(encode(Kind.START, job))
 
     def finish(self, stdin: bytes = b"") -> Done:
         stdout, stderr = self.process.communicate(stdin)
         self.channel.close()
         return Done(self.process.returncode, stdout.decode(), stderr.decode())
+
+
+def job(
+    code: str, *, language: str = "javascript", args: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+) -> bytes:
+    return json.dumps({"language": language, "code": code, "args": args, "env": env or {}}).encode()
 
 
 @pytest.fixture
@@ -84,7 +94,7 @@ def work(tmp_path: Path) -> Path:
         ("console.log(await Promise.resolve(5))", "5\n"),
         ("for await (const x of [1, 2]) console.log(x)", "1\n2\n"),
         ("console.log(process.argv.slice(1).join(), process.argv[0] === process.execPath)", "a,b true\n"),
-        ("console.log(process.env.GREETING, process.env.LAUNCHER)", "hello undefined\n"),
+        ("console.log(process.env.GREETING, process.env.LAUNCHER)", "hello kept\n"),
         ("console.log(require.main, process.execArgv.length)", "undefined 0\n"),
         ("process.stdin.on('data', (d) => process.stdout.write(d))", "said\n"),
         (
@@ -151,11 +161,9 @@ def test_broken_typescript_is_the_guests_error(work: Path) -> None:
 
 def test_the_channel_is_gone_before_the_guest_starts(work: Path) -> None:
     parked = Parked(work)
-    first = json.dumps({"code": PROBE_CHANNEL, "typescript": False, "args": [], "env": {}}).encode()
-    second = json.dumps({"code": "console.log('second')", "typescript": False, "args": [], "env": {}}).encode()
-    parked.send(first)
+    parked.send(job(PROBE_CHANNEL))
     with suppress(BrokenPipeError):  # already closed, which is the point
-        parked.send(second)
+        parked.send(job("console.log('second')"))
     assert parked.finish() == Done(0, "EBADF no socket\n", "")
 
 
@@ -170,7 +178,18 @@ fs.writeSync(1, `${answer} ${sockets.length ? sockets : 'no socket'}\\n`);
 """
 
 
-@pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\x10abc", b"\0\0\0\x03abc", b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\0\0",
+        b"\0\0\0\x10\x02abc",
+        b"\0\0\0\x04\x02abc",
+        b"\xff\xff\xff\xff\x02",
+        b"\0\0\0\0\x02",
+        encode(Kind.STDIN, job("console.log('not a job')")),
+    ],
+)
 def test_a_host_that_dies_or_speaks_nonsense_ends_the_worker_quietly(work: Path, sent: bytes) -> None:
     parked = Parked(work)
     parked.channel.sendall(sent)

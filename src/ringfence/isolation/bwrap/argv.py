@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ringfence.isolation.linux.view import DEVICES, LINKS, BoxView
+from ringfence.isolation.linux.outfit import BoxView
+from ringfence.isolation.linux.view import DEVICES, LINKS
 
 SOURCE = "/opt/ringfence/lib"
 PRIVATE = "/workspace/.private"
@@ -24,7 +25,8 @@ def bwrap_argv(
 ) -> list[str]:
     """Return the command line that runs `command` as pid 1 of a box; `generated` are files given by descriptor."""
     argv = [bwrap, *(f"--unshare-{kind}" for kind in _NAMESPACES), "--uid", "1000", "--gid", "1000"]
-    argv += ["--cap-drop", "ALL", "--clearenv", "--die-with-parent", "--as-pid-1"]
+    # no --die-with-parent: killed between its fork and the id maps, bubblewrap leaves a child that waits forever
+    argv += ["--cap-drop", "ALL", "--clearenv", "--as-pid-1"]
     argv += ["--hostname", hostname, "--info-fd", str(info_fd)]
     for source, target in view.trees:
         argv += ["--ro-bind", source, target]

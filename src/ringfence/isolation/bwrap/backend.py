@@ -18,7 +18,7 @@ from typing import Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
-from ringfence.errors import IsolationUnavailable
+from ringfence.errors import InvalidRequest, IsolationUnavailable
 from ringfence.isolation.bwrap.argv import SOURCE, bwrap_argv
 from ringfence.isolation.linux import channel
 from ringfence.isolation.linux.outfit import Outfit
@@ -80,9 +80,14 @@ class BwrapBackend:
             inside.close()
         try:
             box = self._box(spec, sandbox_id, outfit, command, ends, init_pid)
-            return self._workshop.park(box, on_discard=lambda: _reap(process))
         except BaseException:
             ends.close()
+            _reap(process)
+            raise
+        try:
+            return self._workshop.park(box, on_discard=lambda: _reap(process))
+        except BaseException:
+            box.abandon()
             _reap(process)
             raise
 
@@ -95,13 +100,13 @@ class BwrapBackend:
         ends: HostEnds,
         init_pid: int,
     ) -> Box:
-        run = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "pids": spec.pids, "exec": command}
-        channel.send(ends.status, {**outfit.to_message(source=SOURCE), "spec": run})
+        run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
+        run["pids"] = spec.pids + 1  # here the init is one of them
+        answer, received = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run})
+        if "requested" in answer:
+            raise InvalidRequest(answer["requested"], reason="preload_failed")
+        # the init waits to be admitted, so its pid is still its own
         pidfd = os.pidfd_open(init_pid)
-        answer, received = channel.receive(ends.status)
-        if answer is None or not received:
-            os.close(pidfd)
-            raise IsolationUnavailable("the box that bubblewrap built ended while it was being furnished")
         owner = None if os.geteuid() else (_UNPRIVILEGED, _UNPRIVILEGED)
         return Box(
             sandbox_id=sandbox_id,
@@ -109,6 +114,9 @@ class BwrapBackend:
             sandbox_type=SandboxType.BWRAP,
             spec=spec,
             ends=ends,
+            gate=ends.status,
+            first_pid=init_pid,
+            init_pid=init_pid,
             pidfd=pidfd,
             directory=RunDirectory(received[0], owner, work="work"),
             landlock_abi=outfit.landlock_abi,
@@ -148,7 +156,8 @@ def _launch(
             stdin=inside.stdin,
             stdout=inside.stdout,
             stderr=inside.stderr,
-            pass_fds=(status, job, info_inside, *generated.values()),
+            # the reading end too: bubblewrap killed by SIGPIPE, when we are gone, leaves a child that waits forever
+            pass_fds=(status, job, info, info_inside, *generated.values()),
             cwd="/",
             **who,
         )
@@ -164,6 +173,26 @@ def _launch(
         process.kill()
         process.wait()
         raise IsolationUnavailable("bubblewrap could not build a box here", fix="run `ringfence doctor`") from None
+
+
+def _furnish(ends: HostEnds, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Tell the init what to be, and wait until its workspace is furnished."""
+    try:
+        channel.send(ends.status, message)
+        answer, received = channel.receive(ends.status)
+    except (OSError, ValueError):  # it is gone, or said so in the frames of a worker
+        answer, received = None, []
+    if answer is None:
+        raise IsolationUnavailable(f"bubblewrap could not build the box: {_last_words(ends) or 'it gave no reason'}")
+    return answer, received
+
+
+def _last_words(ends: HostEnds) -> str:
+    """Return what bubblewrap wrote to what would have become the guest's standard error."""
+    try:
+        return os.read(ends.streams.stderr, 4096).decode("utf-8", "replace").strip()
+    except BlockingIOError:
+        return ""
 
 
 def _memory_file(text: str) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
+import fcntl
 import os
 import resource
+import select
 import signal
 import socket
-from typing import Any, NoReturn
 
 from ringfence.isolation.bwrap.argv import PRIVATE, workspace_links
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _WORK = "/workspace/work"
 # not `inputs`: here only Landlock keeps it read-only
@@ -22,6 +27,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
     """Furnish the workspace, report it, seal, fork, watch."""
     stage = "start"
     try:
+        kernel.die_with_parent(signal.SIGKILL)
         status = socket.socket(fileno=os.dup(status_fd))
         config, _ = channel.receive(status)
         status.close()
@@ -31,7 +37,13 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         directory = _furnish()
         stage = "interpreter"
         _bound_zygote_limits()
-        interpreter.prepare(config)
+        os.environ.pop("PWD", None)  # bubblewrap's own, and no longer true
+        try:
+            interpreter.prepare(config)
+        except interpreter.PreloadFailed as error:
+            with socket.socket(fileno=os.dup(status_fd)) as end:
+                channel.send(end, {"requested": str(error)})
+            os._exit(1)
         stage = "admission"
         _report(status_fd, directory)
         if not os.read(status_fd, 1):
@@ -39,15 +51,17 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         stage = "sealing"
         kernel.write_file("/proc/self/oom_score_adj", b"1000")
         os.chdir(_WORK)
-        sealing = _sealing(config)
-        kernel.load_filter(base64.b64decode(config["base_filter"]))
+        sealing = Sealing(config)
+        kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
         sealed.give_up_everything(config["spec"], sealing, _WRITABLE)
         stage = "fork"
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         sealed.shut_to_guest()
         pid = os.fork()
         if pid == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             sealed.become_worker(config["spec"], job_fd)
+        _end_with_host(status_fd, pid)
         sealed.watch(pid, status_fd, sealing)
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
         sealed.report_failure(status_fd, stage, error)
@@ -69,6 +83,17 @@ def _furnish() -> int:
     return os.open("/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
+def _end_with_host(status_fd: int, worker: int) -> None:
+    """Have the kernel kill the worker when the host's end of the channel closes; its init then ends by itself."""
+    fcntl.fcntl(status_fd, fcntl.F_SETOWN, worker)
+    fcntl.fcntl(status_fd, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(status_fd, fcntl.F_SETFL, fcntl.fcntl(status_fd, fcntl.F_GETFL) | os.O_ASYNC)
+    gone = select.poll()
+    gone.register(status_fd, select.POLLHUP)
+    if gone.poll(0):  # before the kernel knew whom to kill
+        os._exit(0)
+
+
 def _bound_zygote_limits() -> None:
     for what in (resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE):
         resource.setrlimit(what, (0, 0))
@@ -78,12 +103,3 @@ def _report(status_fd: int, directory: int) -> None:
     with socket.socket(fileno=os.dup(status_fd)) as status:
         channel.send(status, {"built": True}, [directory])
     os.close(directory)
-
-
-def _sealing(config: dict[str, Any]) -> Sealing:
-    return Sealing(
-        seal_filter=base64.b64decode(config["seal_filter"]),
-        init_filter=base64.b64decode(config["init_filter"]),
-        landlock_abi=config["landlock_abi"],
-        last_capability=sealed.last_capability(),
-    )

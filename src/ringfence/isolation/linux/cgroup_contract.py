@@ -65,6 +65,9 @@ class RunCgroup(Protocol):
     def usage(self) -> Usage:
         """Read the counters; meaningful until `remove` has returned True."""
 
+    def cpu_ms(self) -> int | None:
+        """Read the one counter that is looked at while a run goes on."""
+
     def remove(self) -> bool:
         """Give the cgroup back; False while a process still dies in it, and then it may be called again."""
 

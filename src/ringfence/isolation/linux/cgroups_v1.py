@@ -177,9 +177,16 @@ class V1Run:
         """Return False: v1 has no atomic kill, the caller kills the run's pid namespace."""
         return False
 
+    def cpu_ms(self) -> int | None:
+        """Return the CPU time of everything that was ever in this run."""
+        for tree in self.others:
+            if "cpuacct" in tree.controllers:
+                used = int(read_at(tree.fd, f"{self.lane.name}/cpuacct.usage")) - self.lane.cpu_ns
+                return round(used / 1e6)
+        return None
+
     def usage(self) -> Usage:
         """Read the kernel's counters of this run."""
-        cpu_ns: int | None = None
         peak: int | None = None
         oom_kills = refused = 0
         for tree, directory in self._directories():
@@ -188,9 +195,7 @@ class V1Run:
                 oom_kills = counter(read_at(tree.fd, f"{directory}/memory.oom_control"), b"oom_kill")
             if "pids" in tree.controllers:
                 refused = counter(read_at(tree.fd, f"{directory}/pids.events"), b"max") - self.lane.refused
-            if "cpuacct" in tree.controllers:
-                cpu_ns = int(read_at(tree.fd, f"{directory}/cpuacct.usage")) - self.lane.cpu_ns
-        return Usage(None if cpu_ns is None else round(cpu_ns / 1e6), peak, oom_kills, refused)
+        return Usage(self.cpu_ms(), peak, oom_kills, refused)
 
     def remove(self) -> bool:
         """Remove the memory directory and hand the lane on; False while a process still dies in one of them."""

@@ -133,6 +133,10 @@ class V2Run:
             return False
         return True
 
+    def cpu_ms(self) -> int | None:
+        """Return the CPU time of everything that was ever in this run; every v2 cgroup counts it."""
+        return round(counter(read_at(self._fd, f"{self.name}/cpu.stat"), b"usage_usec") / 1000)
+
     def usage(self) -> Usage:
         """Read the kernel's counters of this run; the peak exists from Linux 5.19."""
         peak: int | None = None
@@ -143,8 +147,7 @@ class V2Run:
                 peak = int(read_at(self._fd, f"{self.name}/memory.peak"))
         if "pids" in self._controllers:
             refused = counter(read_at(self._fd, f"{self.name}/pids.events"), b"max")
-        cpu_us = counter(read_at(self._fd, f"{self.name}/cpu.stat"), b"usage_usec")
-        return Usage(round(cpu_us / 1000), peak, oom_kills, refused)
+        return Usage(self.cpu_ms(), peak, oom_kills, refused)
 
     def remove(self) -> bool:
         """Remove the directory; False while a process still dies in it."""

@@ -6,8 +6,11 @@ import array
 import json
 import os
 import socket
-from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 _MAX_MESSAGE = 1 << 20
 _MAX_DESCRIPTORS = 16

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import sys
-from typing import Any
 
 from ringfence.isolation import worker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class PreloadFailed(RuntimeError):
+    """A module cannot be preloaded; that is the request's fault, not the machine's."""
 
 
 def prepare(config: dict[str, Any]) -> None:
     """Import, warm and freeze, so that forked children share as many pages as possible.
 
     Raises:
-        RuntimeError: A preloaded module started a thread; a forked copy would inherit its held locks.
+        PreloadFailed: A module cannot be imported or started a thread, whose held locks a forked copy would inherit.
     """
     os.environ.update(config["environment"])
     sys.path[:] = ["", *(path for path in sys.path if path not in ("", config["source"])), *config["sys_path"]]
     # a guest that is killed has then shown every line it finished
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for module in config["preload"]:
-        importlib.import_module(module)
+        _preload(module)
     worker.warm()
-    if len(os.listdir("/proc/self/task")) != 1:
-        raise RuntimeError(f"preloading {config['preload']} started threads")
     for name in [name for name in sys.modules if name.partition(".")[0] == "ringfence"]:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
+
+
+def _preload(module: str) -> None:
+    try:
+        __import__(module)
+    except BaseException as error:  # noqa: BLE001  a module may raise anything
+        raise PreloadFailed(f"preload: importing {module} failed: {type(error).__name__}: {error}") from None
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise PreloadFailed(f"preload: importing {module} starts threads, so it cannot be shared by forking")

@@ -113,25 +113,17 @@ def unmount(target: bytes) -> None:
     _check(_libc.umount2(target, MNT_DETACH), f"umount2 {os.fsdecode(target)}")
 
 
-def clone_tree(path: bytes, directory: int = _AT_FDCWD) -> int:
-    """Return a detached copy of the mounts at and below `path`, read-only, without set-uid and devices.
+def clone_tree(path: bytes, directory: int = _AT_FDCWD, *, devices: bool = False) -> int:
+    """Return a detached copy of the mounts at and below `path`, read-only, without set-uid, and without devices.
 
-    With an empty path it is the tree at the descriptor `directory`.
+    With an empty path it is the tree at the descriptor `directory`; `devices` is for a device node itself.
     """
-    return _clone_sealed(path, directory, _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV)
-
-
-def clone_device(path: bytes) -> int:
-    """Return a detached copy of one device node that can be opened; being read-only it keeps its mode and owner."""
-    return _clone_sealed(path, _AT_FDCWD, _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
-
-
-def _clone_sealed(path: bytes, directory: int, attributes: int) -> int:
     flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC | (0 if path else _AT_EMPTY_PATH)
     number, at, how = _long(_OPEN_TREE), _long(directory), _long(flags)
     fd = _check(_libc.syscall(number, at, path, how), f"open_tree {os.fsdecode(path)}")
     try:
-        attr = _MountAttr(attr_set=attributes)
+        flags = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | (0 if devices else _MOUNT_ATTR_NODEV)
+        attr = _MountAttr(attr_set=flags)
         size, what = _long(ctypes.sizeof(attr)), _long(_AT_EMPTY_PATH | _AT_RECURSIVE)
         result = _libc.syscall(_long(_MOUNT_SETATTR), _long(fd), b"", what, ctypes.byref(attr), size)
         _check(result, f"mount_setattr {os.fsdecode(path)}")

@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
-from ringfence.errors import QuotaExceeded
+from ringfence.errors import InvalidRequest
 from ringfence.isolation.linux.cgroup_contract import RunCgroup
 from ringfence.isolation.linux.metering import ProcMeter, worst_overshoot
 
@@ -26,7 +26,8 @@ class RunUsage:
 class Meter:
     """The limits and counters of one worker, from parking to burial."""
 
-    init_pid: int
+    roots: tuple[int, ...]
+    """The processes that everything of the run descends from."""
     cgroup: RunCgroup | None
     controllers: frozenset[str]
     _parked_cpu_ms: int = field(default=0, init=False)
@@ -36,13 +37,13 @@ class Meter:
     def park(self) -> None:
         """Remember what building the box cost, so that it is not put on the guest's bill."""
         if self.cgroup is not None:
-            self._parked_cpu_ms = self.cgroup.usage().cpu_ms or 0
+            self._parked_cpu_ms = self.cgroup.cpu_ms() or 0
 
     def begin(self, limits: Limits) -> None:
         """Put the run's own numbers in force.
 
         Raises:
-            QuotaExceeded: The empty box already uses more memory than the run may.
+            InvalidRequest: The memory limit is below what the waiting worker holds already.
         """
         if self.cgroup is None:
             return
@@ -51,7 +52,9 @@ class Meter:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            raise QuotaExceeded("the memory limit is below what the empty box uses", reason="memory") from error
+            raise InvalidRequest(
+                f"memory_bytes of {limits.memory_bytes} is less than an idle worker needs", reason="invalid_limit"
+            ) from None
 
     def data_limit(self, limits: Limits) -> int | None:
         """Return the per-process bound that stands in for a missing memory cgroup."""
@@ -61,7 +64,7 @@ class Meter:
         """Look once; name the limit that the box as a whole has passed."""
         cpu_ms = self._cpu_ms() if self.cgroup is not None else None
         if cpu_ms is None or "memory" not in self.controllers:
-            sample = ProcMeter(self.init_pid).sample()
+            sample = ProcMeter(self.roots).sample()
             if "memory" not in self.controllers:
                 self._sampled_peak = max(self._sampled_peak, sample.memory_bytes)
                 if sample.memory_bytes > limits.memory_bytes:
@@ -71,7 +74,7 @@ class Meter:
         return "cpu_timeout" if cpu_ms > limits.cpu_seconds * 1000 else None
 
     def _cpu_ms(self) -> int | None:
-        total = self.cgroup.usage().cpu_ms if self.cgroup is not None else None
+        total = self.cgroup.cpu_ms() if self.cgroup is not None else None
         return None if total is None else max(0, total - self._parked_cpu_ms)
 
     def finish(self) -> RunUsage:

@@ -1,6 +1,6 @@
-"""Counts what a run uses where no cgroup does it: from /proc, by walking down from the run's init.
+"""Counts what a run uses where no cgroup does it: from /proc, by walking down from the run's worker and its init.
 
-Orphans are reparented to the init of their pid namespace, so whatever the guest starts is below that one process.
+Orphans are reparented to the init of their pid namespace, so whatever the guest starts is below one of the two.
 A sample is a look at a moving thing: what starts and ends between two looks is seen only as reaped CPU time.
 """
 
@@ -43,15 +43,15 @@ class Overshoot:
 
 @dataclass(frozen=True, slots=True)
 class ProcMeter:
-    """Samples the tree below one run's init."""
+    """Samples everything below a run's init and its worker, which need not be one tree."""
 
-    init_pid: int
+    roots: tuple[int, ...]
 
     def sample(self) -> Sample:
         """Look once; a run that is already gone has used nothing that can still be seen."""
         ticks = memory = 0
         exact = True
-        pids = descendants(self.init_pid)
+        pids = descendants(self.roots)
         for pid in pids:
             with contextlib.suppress(*_VANISHED):
                 ticks += cpu_ticks(read_proc(pid, "stat"))
@@ -103,16 +103,16 @@ def keyed_kib(text: bytes, keys: tuple[bytes, ...]) -> int:
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(keys))
 
 
-def descendants(init_pid: int) -> tuple[int, ...]:
-    """Return the init and every process below it.
+def descendants(roots: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the roots and every process below them.
 
     A process whose parent dies during the walk turns up as a child of the init, so the walk is repeated while it finds
     more. A guest that forks and exits faster than that can hide a process from one sample, not from its own limits.
     """
-    seen = {init_pid}
+    seen = set(roots)
     for _ in range(WALKS):
         before = len(seen)
-        waiting = [init_pid]
+        waiting = list(roots)
         walked: set[int] = set()
         while waiting:
             pid = waiting.pop()

@@ -10,6 +10,7 @@ from ringfence.errors import IsolationUnavailable
 
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+_WANTED = {name.encode() for name in (*_CAPABILITY_SETS, "Uid", "Gid", "NoNewPrivs", "Seccomp", "Seccomp_filters")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +18,25 @@ class Observation:
     """One look at `/proc/<pid>` of a worker."""
 
     status: Mapping[str, str]
+    """The lines of the status file that matter here."""
     namespaces: Mapping[str, str]
 
 
 def look(pid: int) -> Observation:
     """Read the worker's status and namespaces."""
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        status = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
-    return Observation(status, own_namespaces(pid))
+    fd = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(fd, 16384)
+    finally:
+        os.close(fd)
+    return Observation(read_status(text), own_namespaces(pid))
+
+
+def read_status(text: bytes) -> dict[str, str]:
+    """Return the wanted lines of a status file; the name of the program, which a guest chooses, is not among them."""
+    # the first line is the name, escaped by the kernel, so no later line can be made up in it
+    lines = (line.partition(b":\t") for line in text.split(b"\n")[1:])
+    return {name.decode(): value.decode() for name, _, value in lines if name in _WANTED}
 
 
 def own_namespaces(pid: int | str = "self") -> dict[str, str]:

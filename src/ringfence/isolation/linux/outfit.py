@@ -10,7 +10,6 @@ from typing import Any
 
 from ringfence.isolation.linux import kernel
 from ringfence.isolation.linux.seccomp import filters
-from ringfence.isolation.linux.view import BoxView
 from ringfence.runtimes import node, packages, python
 
 _PACKAGES = str(packages.BOX_PATH)
@@ -34,6 +33,18 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
+class BoxView:
+    """What the host decided to show inside; every path here exists on the host and is trusted."""
+
+    trees: tuple[tuple[str, str], ...]
+    """Directories or files of the host and where they appear, read-only, in the box."""
+    links: tuple[tuple[str, str], ...]
+    """Symlinks: what they say and where they are."""
+    hidden: tuple[str, ...]
+    """Directories inside the trees that appear empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outfit:
     """Everything a box is made from before any run is known; equal outfits may share a zygote."""
 
@@ -51,7 +62,9 @@ class Outfit:
         """Return plain JSON values; `source` is where the inside finds this package while it starts."""
         return {
             "source": source,
-            "view": self.view.to_message(),
+            "trees": self.view.trees,
+            "links": self.view.links,
+            "hidden": self.view.hidden,
             "base_filter": base64.b64encode(self.base_filter).decode(),
             "seal_filter": base64.b64encode(self.seal_filter).decode(),
             "init_filter": base64.b64encode(self.init_filter).decode(),

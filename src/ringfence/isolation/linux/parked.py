@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import socket
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ringfence.capability.limits import Limits
 from ringfence.isolation.capture import Capture
@@ -21,15 +22,20 @@ from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
 _CHUNK = 1 << 16
+_open_streams: weakref.WeakSet[Streams] = weakref.WeakSet()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Streams:
     """The host's ends of the guest's standard streams."""
 
     stdin: int
     stdout: int
     stderr: int
+
+    def __post_init__(self) -> None:
+        """Be known to the one who has to close all of them."""
+        _open_streams.add(self)
 
     def close(self) -> None:
         """Close what is still open."""
@@ -54,6 +60,8 @@ class ParkedWorker:
     status: socket.socket
     job: socket.socket
     streams: Streams
+    events: select.epoll
+    """Readable when there is output, or when the end of the guest is told."""
     directory: RunDirectory
     meter: Meter
     on_discard: Callable[[], None]
@@ -73,38 +81,41 @@ class ParkedWorker:
             return
 
     async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
-        """Hand over the job and stay with it until every process of the box is gone."""
+        """Hand over the job and stay with it until every process of the guest is gone."""
         loop = asyncio.get_running_loop()
         self.meter.begin(job.limits)
-        started = time.perf_counter()
+        listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
-            Capture("stdout", job.limits.stdout_bytes, on_output),
-            Capture("stderr", job.limits.stderr_bytes, on_output),
+            Capture("stdout", job.limits.stdout_bytes, listener),
+            Capture("stderr", job.limits.stderr_bytes, listener),
         )
-        dead: asyncio.Future[None] = loop.create_future()
-        watch = _Watch(self, loop, captures, dead)
+        watch = _Watch(self, loop, captures)
+        feed = _Feed(self.streams, loop, job.stdin)
+        started = time.perf_counter()
+        watch.begin()
         try:
-            watch.begin()
             await self._send(loop, job)
+            feed.begin()
             timer = loop.call_later(job.limits.wall_seconds, self.kill, "wall_timeout")
-            sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, dead)
+            sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, watch)
             try:
-                await dead
+                # shielded: a cancelled caller must not make it look over
+                await asyncio.shield(watch.over)
             finally:
                 timer.cancel()
                 sampler.cancel()
         except asyncio.CancelledError:
             self.kill("cancelled")
-            await _until_dead(self.pidfd, loop)
+            await watch.until_over()
             raise
         finally:
+            feed.end()
             watch.end()
-            if self.streams.stdin >= 0:
-                # a guest that did not read; left registered, the number would soon be another run's descriptor
-                loop.remove_writer(self.streams.stdin)
         elapsed = time.perf_counter() - started
         watch.drain()
-        return self._ending(captures, elapsed)
+        if listener is not None and listener.error is not None:
+            raise listener.error
+        return self._ending(watch.farewell(), captures, elapsed)
 
     async def _send(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
         message = {
@@ -123,41 +134,45 @@ class ParkedWorker:
                 await loop.sock_sendall(self.job, data[sent:])
         except OSError as error:
             raise WorkerLost(f"the worker did not take its job: {error}") from error
-        if job.stdin:
-            _Feed(self.streams, loop, job.stdin).begin()
-        else:
-            os.close(self.streams.stdin)
-            self.streams.stdin = -1
 
-    def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, dead: asyncio.Future[None]) -> None:
+    def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, watch: _Watch) -> None:
         """Look at what cgroups cannot bound: the cpu time of the whole box, and memory where there is no cgroup."""
-        if dead.done():
+        if watch.over.done():
             return
         over = self.meter.exceeded(limits)
         if over is not None:
             self.kill(over)
             return
-        loop.call_later(SAMPLE_SECONDS, self._sample, loop, limits, dead)
+        loop.call_later(SAMPLE_SECONDS, self._sample, loop, limits, watch)
 
-    def _ending(self, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
-        report = self._exit_report()
+    def _ending(self, farewell: Farewell | None, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
+        """Put together what init, the cgroup and the pipes say; none of them was ever in the guest's hands.
+
+        Raises:
+            WorkerLost: The guest never started, so another worker may take the job.
+        """
+        if self._killed_by is None and Kind.STARTED not in (kind for kind, _ in _messages(self.job)):
+            raise WorkerLost("the worker ended before it started the job")
         usage = self.meter.finish()
         killed_by = self._killed_by
         exit_code = signal_number = None
-        if report is not None:
-            wait_status = int(report["wait_status"])
-            if os.WIFSIGNALED(wait_status):
-                signal_number = os.WTERMSIG(wait_status)
+        if farewell is not None:
+            if os.WIFSIGNALED(farewell.wait_status):
+                signal_number = os.WTERMSIG(farewell.wait_status)
             else:
-                exit_code = os.WEXITSTATUS(wait_status)
+                exit_code = os.WEXITSTATUS(farewell.wait_status)
         if killed_by is None:
-            if usage.oom_kills and (signal_number == signal.SIGKILL or report is None):
+            if usage.oom_kills and (signal_number == signal.SIGKILL or farewell is None):
                 killed_by = "memory"
             elif signal_number == signal.SIGXCPU:
                 killed_by = "cpu_timeout"
-            elif report is None:
+            elif farewell is None:
                 killed_by = "unknown"
         stdout, stderr = captures
+        cpu_ms, peak = usage.cpu_ms, usage.memory_peak_bytes
+        if farewell is not None:
+            cpu_ms = round(farewell.cpu_us / 1000) if cpu_ms is None else cpu_ms
+            peak = peak or farewell.peak_kib * 1024
         return Ending(
             exit_code=exit_code,
             signal=signal_number,
@@ -167,23 +182,9 @@ class ParkedWorker:
             stdout_bytes=stdout.seen,
             stderr_bytes=stderr.seen,
             elapsed_seconds=elapsed,
-            cpu_ms=usage.cpu_ms if usage.cpu_ms is not None else round((report or {}).get("cpu_us", 0) / 1000),
-            memory_peak_bytes=usage.memory_peak_bytes or (report["peak_kib"] * 1024 if report else None),
+            cpu_ms=cpu_ms or 0,
+            memory_peak_bytes=peak,
         )
-
-    def _exit_report(self) -> dict[str, Any] | None:
-        """Return how the guest ended, as its init saw it; the guest itself never had this socket.
-
-        Raises:
-            WorkerLost: The guest never started, so another worker may take the job.
-        """
-        if self._killed_by is None and not _holds(self.job, Kind.STARTED):
-            raise WorkerLost("the worker ended before it started the job")
-        for kind, payload in _messages(self.status):
-            if kind is Kind.EXIT:
-                report: dict[str, Any] = json.loads(payload)
-                return report
-        return None
 
     def harvest(self, limits: Limits) -> Harvest:
         """Read what the dead guest left, and keep a session's changes."""
@@ -192,6 +193,7 @@ class ParkedWorker:
     def discard(self) -> None:
         """Kill whatever is left and free everything."""
         self.kill("discarded")
+        self.events.close()
         self.streams.close()
         self.status.close()
         self.job.close()
@@ -200,58 +202,110 @@ class ParkedWorker:
         self.on_discard()
 
 
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """The last words of a box's init: how the guest ended and what it used."""
+
+    wait_status: int
+    cpu_us: int
+    peak_kib: int
+
+
+class _Listener:
+    """Passes output on to the caller; a caller that raises ends the run, and gets its exception back."""
+
+    def __init__(self, on_output: OnOutput, kill: Callable[[str], None]) -> None:
+        self._on_output = on_output
+        self._kill = kill
+        self.error: Exception | None = None
+
+    def __call__(self, name: str, data: bytes) -> None:
+        if self.error is not None:
+            return
+        try:
+            self._on_output(name, data)
+        except Exception as error:  # noqa: BLE001  the caller's own, raised from `run`
+            self.error = error
+            self._kill("cancelled")
+
+
 class _Watch:
-    """Feeds the captures from the pipes and notices when the box is dead."""
+    """Feeds the captures from the pipes and notices when no process of the guest is left."""
 
     def __init__(
-        self,
-        worker: ParkedWorker,
-        loop: asyncio.AbstractEventLoop,
-        captures: tuple[Capture, Capture],
-        dead: asyncio.Future[None],
+        self, worker: ParkedWorker, loop: asyncio.AbstractEventLoop, captures: tuple[Capture, Capture]
     ) -> None:
         self._loop = loop
         self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
-        self._open = set(self._pipes)
+        self._status = worker.status
         self._pidfd = worker.pidfd
-        self._dead = dead
+        self._events = worker.events
+        self._said: list[tuple[Kind, bytes]] = []
+        self.over: asyncio.Future[None] = loop.create_future()
 
     def begin(self) -> None:
-        for fd in self._pipes:
-            self._loop.add_reader(fd, self._readable, fd)
-        self._loop.add_reader(self._pidfd, self._died)
+        """Start watching; the loop sees one descriptor, which was set up when the worker was parked."""
+        self._loop.add_reader(self._events.fileno(), self._look)
 
     def end(self) -> None:
-        for fd in self._open:
-            self._loop.remove_reader(fd)
-        self._loop.remove_reader(self._pidfd)
+        """Stop watching."""
+        self._loop.remove_reader(self._events.fileno())
+
+    async def until_over(self) -> None:
+        """Wait for the end, however often the caller is cancelled meanwhile."""
+        while not self.over.done():
+            try:
+                await asyncio.shield(self.over)
+            except asyncio.CancelledError:
+                continue
 
     def drain(self) -> None:
         """Take what is left in the pipes; their writers are dead, so every read returns at once."""
-        for fd in tuple(self._open):
+        for fd in self._pipes:
             while self._take(fd):
                 pass
 
-    def _readable(self, fd: int) -> None:
-        if not self._take(fd):
-            self._loop.remove_reader(fd)
+    def farewell(self) -> Farewell | None:
+        """Return what was said of the guest's end, or None when nobody was left to say it."""
+        for kind, payload in self._said:
+            if kind is Kind.EXIT:
+                return Farewell(*map(int, payload.split()))
+        return None
+
+    def _look(self) -> None:
+        for fd, _ in self._events.poll(0):
+            if fd in self._pipes:
+                if not self._take(fd):
+                    self._events.unregister(fd)
+            elif fd == self._pidfd:
+                # a pidfd of pid 1 is readable only after the whole namespace is dead
+                self._finish()
+            else:
+                self._end_was_told()
 
     def _take(self, fd: int) -> bool:
+        """Move one chunk; False when the pipe is at its end, or empty with nobody left to fill it."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
-            return fd in self._open and not self._dead.done()
-        if data:
-            self._pipes[fd].add(data)
-            return True
-        self._open.discard(fd)
-        return False
+            return not self.over.done()
+        if not data:
+            return False
+        self._pipes[fd].add(data)
+        return True
 
-    def _died(self) -> None:
-        # a pidfd of pid 1 is readable only after the kernel has buried the whole namespace
-        self._loop.remove_reader(self._pidfd)
-        if not self._dead.done():
-            self._dead.set_result(None)
+    def _end_was_told(self) -> None:
+        """The end is told when nothing of the guest is left; without a word, wait until the kernel has buried all."""
+        self._said += _messages(self._status)
+        self._events.unregister(self._status)
+        if self.farewell() is not None:
+            self._finish()
+        else:
+            self._events.register(self._pidfd, select.EPOLLIN)
+
+    def _finish(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
 
 
 class _Feed:
@@ -261,12 +315,27 @@ class _Feed:
         self._streams = streams
         self._loop = loop
         self._left = memoryview(data)
+        self._watched = False
 
     def begin(self) -> None:
+        if not self._left:
+            self.end()
+            return
         os.set_blocking(self._streams.stdin, False)
         self._write()
         if self._streams.stdin >= 0:
+            self._watched = True
             self._loop.add_writer(self._streams.stdin, self._write)
+
+    def end(self) -> None:
+        """Close the stream; a guest that ended early leaves the rest unread."""
+        if self._streams.stdin < 0:
+            return
+        if self._watched:
+            # before the number is free for something else
+            self._loop.remove_writer(self._streams.stdin)
+        os.close(self._streams.stdin)
+        self._streams.stdin = -1
 
     def _write(self) -> None:
         try:
@@ -276,28 +345,16 @@ class _Feed:
         except BrokenPipeError:
             self._left = self._left[:0]
         if not self._left:
-            self._loop.remove_writer(self._streams.stdin)
-            os.close(self._streams.stdin)
-            self._streams.stdin = -1
+            self.end()
 
 
-async def _until_dead(pidfd: int, loop: asyncio.AbstractEventLoop) -> None:
-    """Wait for the box to be gone, however often the caller is cancelled meanwhile."""
-    dead: asyncio.Future[None] = loop.create_future()
-
-    def buried() -> None:
-        if not dead.done():
-            dead.set_result(None)
-
-    loop.add_reader(pidfd, buried)
-    try:
-        while not dead.done():
-            try:
-                await asyncio.shield(dead)
-            except asyncio.CancelledError:
-                continue
-    finally:
-        loop.remove_reader(pidfd)
+def watch_ends(streams: Streams, status: socket.socket) -> select.epoll:
+    """Return the descriptor an event loop has to watch for a worker, ready before anybody waits."""
+    status.setblocking(False)
+    events = select.epoll()
+    for end in (streams.stdout, streams.stderr, status.fileno()):
+        events.register(end, select.EPOLLIN)
+    return events
 
 
 def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
@@ -312,5 +369,10 @@ def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
     return messages
 
 
-def _holds(end: socket.socket, wanted: Kind) -> bool:
-    return any(kind is wanted for kind, _ in _messages(end))
+def _close_in_child() -> None:
+    """Close a forked child's copies: while it holds one, no guest of the parent would see its input end."""
+    for streams in tuple(_open_streams):
+        streams.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -6,32 +6,33 @@ worker cannot read, trace or signal it: the exit status it reports cannot be for
 
 from __future__ import annotations
 
+import binascii
 import json
 import os
 import resource
 import signal
-from typing import Any, NamedTuple, NoReturn
 
 from ringfence.isolation import worker
 from ringfence.isolation.linux import kernel, landlock
 from ringfence.isolation.protocol import Kind, encode
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
 GUEST_ID = 1000
 
 
-class Sealing(NamedTuple):
+class Sealing:
     """What every box of one kind is sealed with; the same bytes for all of them."""
 
-    seal_filter: bytes
-    init_filter: bytes
-    landlock_abi: int
-    last_capability: int
-
-
-def last_capability() -> int:
-    """Return the highest capability this kernel knows."""
-    with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
-        return int(file.read())
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Take it from what the host sent."""
+        self.seal_filter = binascii.a2b_base64(config["seal_filter"])
+        self.init_filter = binascii.a2b_base64(config["init_filter"])
+        self.landlock_abi: int = config["landlock_abi"]
+        with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
+            self.last_capability = int(file.read())
 
 
 def give_up_everything(spec: dict[str, Any], sealing: Sealing, writable: tuple[bytes, ...]) -> None:
@@ -55,7 +56,7 @@ def limit(spec: dict[str, Any]) -> None:
     for what, most in (
         (resource.RLIMIT_FSIZE, spec["file_bytes"]),
         (resource.RLIMIT_NOFILE, spec["open_files"]),
-        (resource.RLIMIT_NPROC, spec["pids"] + 1),  # this process is counted too
+        (resource.RLIMIT_NPROC, spec["pids"]),
     ):
         resource.setrlimit(what, (most, most))
     os.setsid()
@@ -70,9 +71,9 @@ def shut_to_guest() -> None:
 def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
     """Let go of everything but the job channel and wait for the job."""
     kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(job, 3)
-    kernel.close_all_from(4)
+    if job != 3:
+        os.dup2(job, 3)
+        kernel.close_all_from(4)
     if spec["exec"]:
         os.set_inheritable(3, True)
         os.execve(spec["exec"][0], spec["exec"], os.environ)  # noqa: S606  a parked interpreter, named by the host
@@ -81,15 +82,31 @@ def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
 
 
 def watch(pid: int, status: int, sealing: Sealing) -> NoReturn:
-    """Reap until the guest is gone, report, and take whatever it left behind along."""
+    """Reap until the guest is gone, kill and reap whatever it left behind, then report."""
     kernel.close_all_from(0, status - 1)
     kernel.close_all_from(status + 1)
+    farewell(0, os.times().user, 0.0, 0)  # touched now, so that nobody waits for its pages later
     kernel.load_filter(sealing.init_filter)
     while True:
         ended, wait_status, usage = os.wait4(-1, 0)
         if ended == pid:
             break
-    cpu_us = round((usage.ru_utime + usage.ru_stime) * 1e6)
-    report = {"wait_status": wait_status, "cpu_us": cpu_us, "peak_kib": usage.ru_maxrss}
-    os.write(status, encode(Kind.EXIT, json.dumps(report).encode()))
+    _bury_the_rest()
+    os.write(status, farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
     os._exit(0)
+
+
+def _bury_the_rest() -> None:
+    """End what the guest started and left; when this returns, this process is alone in its namespace."""
+    try:
+        while True:
+            # a fork that is under way when the signal arrives fails, so nobody slips through
+            os.kill(-1, signal.SIGKILL)
+            os.wait4(-1, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return
+
+
+def farewell(wait_status: int, user: float, system: float, peak_kib: int) -> bytes:
+    """Return the message that says how a guest ended."""
+    return encode(Kind.EXIT, b"%d %d %d" % (wait_status, (user + system) * 1e6, peak_kib))

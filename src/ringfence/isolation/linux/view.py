@@ -1,9 +1,6 @@
-"""What a guest sees when it looks around: described here, built by the backend."""
+"""What every guest sees when it looks around, whichever backend built its box."""
 
 from __future__ import annotations
-
-from dataclasses import asdict, dataclass
-from typing import Any
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 DIRECTORIES = (
@@ -43,28 +40,3 @@ GENERATED = {
     "etc/hostname": "ringfence\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BoxView:
-    """What the host decided to show inside; every path here exists on the host and is trusted."""
-
-    trees: tuple[tuple[str, str], ...]
-    """Directories or files of the host and where they appear, read-only, in the box."""
-    links: tuple[tuple[str, str], ...]
-    """Symlinks: what they say and where they are."""
-    hidden: tuple[str, ...]
-    """Directories inside the trees that appear empty."""
-
-    def to_message(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_message(cls, message: dict[str, Any]) -> BoxView:
-        """Rebuild what `to_message` gave."""
-        return cls(
-            tuple((a, b) for a, b in message["trees"]),
-            tuple((a, b) for a, b in message["links"]),
-            tuple(message["hidden"]),
-        )

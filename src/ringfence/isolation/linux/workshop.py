@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import signal
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.errors import InternalError
 from ringfence.isolation.linux import channel, observe
 from ringfence.isolation.linux.cgroup_contract import CgroupHost
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note
-from ringfence.isolation.linux.parked import ParkedWorker, Streams
+from ringfence.isolation.linux.parked import ParkedWorker, Streams, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
@@ -81,17 +80,30 @@ def open_ends() -> tuple[HostEnds, InsideEnds]:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box whose init is running and waits to be admitted."""
+    """A box whose first process waits, at `gate`, to be admitted."""
 
     sandbox_id: str
     backend: str
     sandbox_type: SandboxType
     spec: WorkerSpec
     ends: HostEnds
+    gate: socket.socket
+    first_pid: int
+    """The process that goes into the cgroup while it is alone; all the guest's are its children."""
+    init_pid: int
     pidfd: int
+    """Of pid 1: killing it kills everything in the box."""
     directory: RunDirectory
     landlock_abi: int
     notes: tuple[str, ...] = ()
+
+    def abandon(self) -> None:
+        """Kill a box that did not become a worker, and let go of it."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.ends.close()
+        os.close(self.pidfd)
+        self.directory.close()
 
 
 class Workshop:
@@ -103,6 +115,8 @@ class Workshop:
         self._lock = threading.Lock()
         self._cgroups: CgroupHost | None = None
         self._unburied: list[Meter] = []
+        self._held = 0
+        self._closed = False
         self._host_namespaces = observe.own_namespaces()
 
     def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
@@ -112,15 +126,17 @@ class Workshop:
             IsolationUnavailable: The kernel does not report every promised layer.
         """
         cgroups = self._cgroup_host()
-        meter = Meter(_pid_of(box.pidfd), None, frozenset())
+        with self._lock:
+            self._held += 1
+        roots = (box.init_pid, box.first_pid)
+        meter = Meter(roots, None, frozenset())
         try:
             if cgroups.report.kind != "none":
                 cgroup = cgroups.create(box.sandbox_id, self._limits)
-                meter = Meter(meter.init_pid, cgroup, cgroups.report.controllers)
-                # while the init is alone: what it forks is born in the cgroup
-                cgroup.attach(meter.init_pid)
-            box.ends.status.send(b"g")
-            worker_pid = _await_ready(box.ends.job, box.ends.status)
+                meter = Meter(roots, cgroup, cgroups.report.controllers)
+                cgroup.attach(box.first_pid)
+            box.gate.send(b"g")
+            worker_pid = _await_ready(box.ends)
             layers = self._observe(worker_pid, box, cgroups)
             meter.park()
         except BaseException:
@@ -137,12 +153,13 @@ class Workshop:
             sandbox_type=box.sandbox_type,
             spec=box.spec,
             layers=layers,
-            init_pid=meter.init_pid,
+            init_pid=box.init_pid,
             worker_pid=worker_pid,
             pidfd=box.pidfd,
             status=box.ends.status,
             job=box.ends.job,
             streams=box.ends.streams,
+            events=watch_ends(box.ends.streams, box.ends.status),
             directory=box.directory,
             meter=meter,
             on_discard=discard,
@@ -178,12 +195,22 @@ class Workshop:
         with self._lock:
             pending, self._unburied = [*self._unburied, meter], []
         still_busy = [each for each in pending if not each.bury()]
-        if still_busy:
-            with self._lock:
-                self._unburied += still_busy
+        with self._lock:
+            self._unburied += still_busy
+            self._held -= 1
+            last = self._closed and not self._held
+        if last:
+            self._finish()
 
     def close(self) -> None:
-        """Remove what is left once every box is dead."""
+        """Remove what is left; a run that is still held may yet read its counters, so the last of them does it."""
+        with self._lock:
+            self._closed = True
+            held = self._held
+        if not held:
+            self._finish()
+
+    def _finish(self) -> None:
         for _ in range(_LAST_BURIALS):
             with self._lock:
                 self._unburied = [meter for meter in self._unburied if not meter.bury()]
@@ -195,31 +222,40 @@ class Workshop:
             self._cgroups.close()
 
 
-def _pid_of(pidfd: int) -> int:
+def pid_of(pidfd: int) -> int:
     """Return the pid, as this process sees it, of what the kernel says the descriptor stands for."""
-    text = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-    found = re.search(r"^Pid:\s+(\d+)$", text, re.MULTILINE)
-    if found is None:
-        raise InternalError("the init of the box died at once")
-    return int(found[1])
+    info = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, _, rest = os.read(info, 1024).partition(b"\nPid:")
+    finally:
+        os.close(info)
+    pid = int(rest.partition(b"\n")[0] or b"-1")
+    if pid <= 0:
+        raise InternalError("a process of the box died at once")
+    return pid
 
 
-def _await_ready(job: socket.socket, status: socket.socket) -> int:
+def _await_ready(ends: HostEnds) -> int:
     """Wait until the worker is parked and return its pid, as the kernel attached it to the message."""
-    decoder = Decoder(limit=64)
+    decoder = Decoder(limit=4096)
     while True:
         try:
-            data, ancillary, _, _ = job.recvmsg(64, socket.CMSG_SPACE(_CREDENTIALS.size))
+            data, ancillary, _, _ = ends.job.recvmsg(4096, socket.CMSG_SPACE(_CREDENTIALS.size))
         except TimeoutError:
             raise InternalError("the worker did not become ready in time") from None
-        if not data:
-            raise IsolationUnavailable(f"the worker ended before it was ready: {_failure(status)}")
+        except ConnectionError:
+            data, ancillary = b"", []
         pids = [_CREDENTIALS.unpack(payload)[0] for _, kind, payload in ancillary if kind == socket.SCM_CREDENTIALS]
-        if (Kind.READY, b"") in decoder.feed(data) and pids and pids[0] > 0:
-            return int(pids[0])
+        for kind, payload in decoder.feed(data):
+            if kind is Kind.READY and pids and pids[0] > 0:
+                return int(pids[0])
+            if kind is Kind.FAILED:
+                raise InternalError(f"the worker could not be sealed: {payload.decode('utf-8', 'replace')}")
+        if not data:
+            raise InternalError(f"the worker ended before it was ready: {_last_words(ends.status)}")
 
 
-def _failure(status: socket.socket) -> str:
+def _last_words(status: socket.socket) -> str:
     with contextlib.suppress(OSError):
         for kind, payload in Decoder(limit=4096).feed(status.recv(4096)):
             if kind is Kind.FAILED:

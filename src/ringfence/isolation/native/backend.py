@@ -16,7 +16,7 @@ from ringfence.capability.limits import Limits
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.sealed import GUEST_ID
-from ringfence.isolation.linux.workshop import Box, HostEnds, Workshop, open_ends
+from ringfence.isolation.linux.workshop import Box, HostEnds, Workshop, open_ends, pid_of
 from ringfence.isolation.native import identity
 from ringfence.isolation.native.fork_server import ForkServer
 from ringfence.operation import Language
@@ -25,13 +25,18 @@ from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 from ringfence.workspaces.session import SessionWorkspace
 
-_RECYCLE_AFTER_SPAWNS = 1000
-_RECYCLE_AFTER_SECONDS = 900.0
+
+@dataclass(frozen=True, slots=True)
+class Recycling:
+    """When a zygote has served enough, so that siblings do not share a memory layout forever."""
+
+    after_spawns: int = 1000
+    after_seconds: float = 900.0
 
 
 @dataclass(slots=True)
 class _Generation:
-    """One zygote and how much it has been used; recycled so that siblings do not share a memory layout forever."""
+    """One zygote and how much it has been used."""
 
     server: ForkServer
     born: float
@@ -51,12 +56,14 @@ class NativeBackend:
         node_command: Callable[[Language], list[str]],
         *,
         limits: Limits,
+        recycling: Recycling = Recycling(),  # noqa: B008  frozen
     ) -> None:
         """Nothing starts before the first worker is asked for."""
         self._outfit = outfit
         self._session = session
         self._node_command = node_command
         self._workshop = Workshop(limits)
+        self._recycling = recycling
         self._lock = threading.Lock()
         self._generations: dict[tuple[Any, ...], _Generation] = {}
         self._retired: list[_Generation] = []
@@ -71,9 +78,7 @@ class NativeBackend:
             try:
                 return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
             except BaseException:
-                box.ends.close()
-                os.close(box.pidfd)
-                box.directory.close()
+                box.abandon()
                 raise
         except BaseException:
             self._give_back(generation)
@@ -96,7 +101,7 @@ class NativeBackend:
         }
         parked_over = session.generation() if session is not None else 0
         try:
-            ends, pidfd, directory = _spawn(server, message, session)
+            ends, init, worker, directory = _spawn(server, message, session)
         except BaseException:
             if session is not None:
                 session.close()
@@ -107,7 +112,10 @@ class NativeBackend:
             sandbox_type=SandboxType.NATIVE,
             spec=spec,
             ends=ends,
-            pidfd=pidfd,
+            gate=ends.job,
+            first_pid=_pid_then_close(worker),
+            init_pid=pid_of(init),
+            pidfd=init,
             directory=RunDirectory(directory, server.owner(offset), session, parked_over),
             landlock_abi=server.landlock_abi,
         )
@@ -123,7 +131,7 @@ class NativeBackend:
         key = (spec.packages, spec.preload)
         with self._lock:
             current = self._generations.get(key)
-            if current is not None and not _worn(current):
+            if current is not None and not self._worn(current):
                 current.spawned += 1
                 current.alive += 1
                 return current
@@ -136,6 +144,11 @@ class NativeBackend:
                 self._retired.append(replaced)
         self._close_unused()
         return fresh
+
+    def _worn(self, generation: _Generation) -> bool:
+        age = time.monotonic() - generation.born
+        used_up = generation.spawned >= self._recycling.after_spawns or age > self._recycling.after_seconds
+        return used_up or generation.server.broken
 
     def _give_back(self, generation: _Generation) -> None:
         with self._lock:
@@ -160,15 +173,17 @@ class NativeBackend:
         self._workshop.close()
 
 
-def _spawn(server: ForkServer, message: dict[str, Any], session: SessionWorkspace | None) -> tuple[HostEnds, int, int]:
-    """Have the zygote fork an init that holds the inside ends; return the host's ends, its pidfd and its directory."""
+def _spawn(
+    server: ForkServer, message: dict[str, Any], session: SessionWorkspace | None
+) -> tuple[HostEnds, int, int, int]:
+    """Have the zygote start a box that holds the inside ends; return ours, pidfds of init and worker, its directory."""
     host, inside = open_ends()
     lower: list[int] = []
     try:
         if session is not None:
             lower.append(server.open_work_directory(session.work_fd))
         streams = (inside.stdin, inside.stdout, inside.stderr)
-        pidfd, directory = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower))
+        init, worker, directory = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower))
     except BaseException:
         host.close()
         raise
@@ -176,9 +191,11 @@ def _spawn(server: ForkServer, message: dict[str, Any], session: SessionWorkspac
         inside.close()
         for fd in lower:
             os.close(fd)
-    return host, pidfd, directory
+    return host, init, worker, directory
 
 
-def _worn(generation: _Generation) -> bool:
-    age = time.monotonic() - generation.born
-    return generation.spawned >= _RECYCLE_AFTER_SPAWNS or age > _RECYCLE_AFTER_SECONDS
+def _pid_then_close(pidfd: int) -> int:
+    try:
+        return pid_of(pidfd)
+    finally:
+        os.close(pidfd)

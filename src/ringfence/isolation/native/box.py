@@ -1,7 +1,7 @@
-"""The namespaces and the file system of one run, built by the zygote and inherited by the run's init.
+"""The namespaces and the file system of one run, built by the zygote and inherited by the run's processes.
 
-The zygote builds because its pages are its own: the same steps in a fresh fork cost twice as much in copy-on-write
-faults. It is never in a box when guest code is: it leaves the namespaces as soon as the init is forked.
+The zygote builds because its pages are its own: the same steps in a fresh fork add copy-on-write faults. It is never
+in a box when guest code is: it leaves the namespaces as soon as the worker is forked.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import fcntl
 import os
 import socket
 import struct
-from typing import Any
 
 from ringfence.isolation.linux import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 WORKSPACE = b"/workspace/work"
 WRITABLE = (WORKSPACE, b"/workspace/artifacts", b"/tmp", b"/dev/shm", b"/home/sandbox")
@@ -62,7 +65,7 @@ def build(spec: dict[str, Any], lower: int | None) -> int:
 
 
 def mount_proc() -> None:
-    """Mount the box's /proc; only a process of its pid namespace can, or it would count the pids of all boxes."""
+    """Show the processes of the caller's own pid namespace, and only those it may look into."""
     options = _NO_SETUID_NO_DEVICES | kernel.MS_NOEXEC
     kernel.mount(b"proc", b"/proc", b"proc", options, b"subset=pid,hidepid=invisible")
 

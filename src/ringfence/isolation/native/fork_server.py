@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import subprocess
@@ -9,10 +10,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.isolation.linux import channel, kernel
 from ringfence.isolation.linux.outfit import Outfit
-from ringfence.isolation.native import identity
+from ringfence.isolation.native import identity, idle
+from ringfence.ports import WorkerLost
 
 _ANSWER_SECONDS = 30.0
 _SOURCE = str(Path(__file__).resolve().parents[3])
@@ -27,9 +29,11 @@ class ForkServer:
 
         Raises:
             IsolationUnavailable: The namespaces or mounts cannot be made here.
+            InvalidRequest: A module that was to be preloaded cannot be.
         """
         self.base_id = _root_base() if os.geteuid() == 0 else None
         self.landlock_abi = outfit.landlock_abi
+        self.broken = False
         self._host, launcher_end = channel.pair()
         self._control, zygote_end = channel.pair()
         self._spawning = threading.Lock()
@@ -56,6 +60,7 @@ class ForkServer:
         for end in (self._host, self._control):
             end.settimeout(_ANSWER_SECONDS)
         message = outfit.to_message(source=_SOURCE)
+        message["idle"] = base64.b64encode(idle.program(os.uname().machine)).decode()
         channel.send(self._host, {**message, "mapped_by_host": self.base_id is not None})
         if self.base_id is not None:
             self._expect(self._host, "unshared")
@@ -72,18 +77,33 @@ class ForkServer:
             raise IsolationUnavailable(f"the box's launcher did not answer within {_ANSWER_SECONDS:.0f} s") from None
         if answer is None:
             raise IsolationUnavailable("the box's launcher ended before it was ready")
+        if answer.get("requested"):
+            raise InvalidRequest(answer["failed"], reason="preload_failed")
         if "failed" in answer:
             raise IsolationUnavailable(f"the box cannot be built here: {answer['failed']}")
         if word not in answer:
             raise InternalError(f"the box's launcher said {answer} where {word!r} was due")
 
     def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> list[int]:
-        """Build a box and fork its init with copies of `fds`; return a pidfd of it and its directory."""
+        """Build a box with an init and a worker that holds copies of `fds`; return pidfds of both and its directory.
+
+        Raises:
+            WorkerLost: The zygote died; another one is needed.
+        """
         with self._spawning:
-            channel.send(self._control, spec, fds)
-            answer, received = channel.receive(self._control)
-        if answer is None or answer.get("id") != spec["id"]:
-            raise InternalError("the zygote is gone")
+            if self.broken:
+                raise WorkerLost("the zygote is gone")
+            try:
+                channel.send(self._control, spec, fds)
+                answer, received = channel.receive(self._control)
+            except OSError as error:
+                self.broken = True  # also when it is only late: its next answer would be to this question
+                raise WorkerLost(f"the zygote does not answer: {error}") from error
+            if answer is None or answer.get("id") != spec["id"]:
+                self.broken = True
+                for fd in received:
+                    os.close(fd)
+                raise WorkerLost("the zygote is gone")
         if "failed" in answer:
             raise IsolationUnavailable(f"the box cannot be built here: {answer['failed']}")
         return received

@@ -10,12 +10,14 @@ import os
 import resource
 import signal
 import socket
-from typing import Any, NoReturn
 
-from ringfence.isolation.linux import channel, kernel
+from ringfence.isolation.linux import channel, interpreter, kernel
 from ringfence.isolation.linux.sealed import GUEST_ID
-from ringfence.isolation.linux.view import BoxView
 from ringfence.isolation.native import template, zygote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _NAMESPACES = (
     kernel.CLONE_NEWUSER
@@ -49,10 +51,9 @@ def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any])
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (bound, bound))
     os.umask(0o022)
-    shown = BoxView.from_message(config["view"])
     if config["mapped_by_host"]:
         # as root, while host paths below directories like /root can still be walked
-        trees = template.open_trees(shown)
+        trees = template.open_trees(config)
         kernel.unshare(_NAMESPACES)
         channel.send(host, {"unshared": True})
         _await_go(host)
@@ -65,14 +66,15 @@ def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any])
         kernel.write_file("/proc/self/setgroups", b"deny")
         kernel.write_file("/proc/self/uid_map", f"{GUEST_ID} {uid} 1".encode())
         kernel.write_file("/proc/self/gid_map", f"{GUEST_ID} {gid} 1".encode())
-        trees = template.open_trees(shown)
+        trees = template.open_trees(config)
     kernel.die_with_parent(signal.SIGKILL)  # changing ids or namespaces cleared it
     if os.fork() == 0:
         host.close()
         try:
             zygote.main(control, config, trees)
         except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
-            channel.send(control, {"failed": str(error), "errno": getattr(error, "errno", None)})
+            requested = isinstance(error, interpreter.PreloadFailed)
+            channel.send(control, {"failed": str(error), "requested": requested})
             os._exit(1)
     control.close()
     for tree in trees:

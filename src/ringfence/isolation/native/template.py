@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
+import binascii
 import os
 import stat
 
 from ringfence.isolation.linux import kernel
-from ringfence.isolation.linux.view import DEVICES, DIRECTORIES, GENERATED, LINKS, BoxView
+from ringfence.isolation.linux.view import DEVICES, DIRECTORIES, GENERATED, LINKS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # where the new root is assembled; pivot_root only asks that it be a directory
 _STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")
 
 
-def open_trees(view: BoxView) -> list[int]:
+IDLE = "/opt/ringfence/init"
+"""The program that is pid 1 of every box."""
+
+
+def open_trees(config: dict[str, Any]) -> list[int]:
     """Take detached read-only copies of the trees, while their host paths can still be reached."""
-    return [kernel.clone_tree(os.fsencode(source)) for source, _ in view.trees]
+    return [kernel.clone_tree(os.fsencode(source)) for source, _ in config["trees"]]
 
 
-def enter(view: BoxView, trees: list[int]) -> None:
+def enter(config: dict[str, Any], trees: list[int]) -> None:
     """Build the root in a private mount namespace and make it the only one this process can see."""
     kernel.mount(None, b"/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     staging = next(path for path in _STAGING_CHOICES if os.path.isdir(path))
-    devices = [kernel.clone_device(f"/dev/{name}".encode()) for name in DEVICES]
+    devices = [kernel.clone_tree(f"/dev/{name}".encode(), devices=True) for name in DEVICES]
     limits = b"size=1m,nr_inodes=1024,mode=755"
     kernel.mount(b"tmpfs", staging.encode(), b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, limits)
     os.chdir(staging)
     for directory in DIRECTORIES:
         os.mkdir(directory)
-    for (_, target), tree in zip(view.trees, trees, strict=True):
+    for (_, target), tree in zip(config["trees"], trees, strict=True):
         _attach(tree, target)
     for name, device in zip(DEVICES, devices, strict=True):
         _attach(device, f"/dev/{name}")
-    for says, where in (*LINKS, *view.links):
+    for says, where in (*LINKS, *config["links"]):
         os.makedirs(os.path.dirname(where.lstrip("/")) or ".", exist_ok=True)
         os.symlink(says, where.lstrip("/"))
     for where, text in GENERATED.items():
         with open(where, "w", encoding="utf-8") as file:
             file.write(text)
-    _hide(view.hidden)
+    with open(IDLE.lstrip("/"), "wb") as file:
+        file.write(binascii.a2b_base64(config["idle"]))
+    os.chmod(IDLE.lstrip("/"), 0o555)  # noqa: S103  a program everybody may run
+    _hide(config["hidden"])
     # a full /proc has to be in view, or the kernel refuses the boxes a /proc of their own
     kernel.mount(b"proc", b"proc", b"proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.pivot_root_here()
@@ -58,7 +70,7 @@ def _attach(tree: int, target: str) -> None:
     os.close(tree)
 
 
-def _hide(directories: tuple[str, ...]) -> None:
+def _hide(directories: list[str]) -> None:
     for directory in directories:
         inside = directory.lstrip("/")
         if os.path.isdir(inside):

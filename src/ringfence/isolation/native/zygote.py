@@ -1,65 +1,137 @@
-"""The zygote: a warmed, empty-handed interpreter inside the template root that forks one init per run.
+"""The zygote: a warmed, empty-handed interpreter inside the template root that forks the workers and buries them.
 
-It was exec'ed with an empty environment, is pid 1 of a pid namespace of its own, and never runs guest code. When it
-dies, the kernel takes every run with it; when the host goes away, its control channel ends and so does it.
+It was exec'ed with an empty environment, is pid 1 of a pid namespace of its own, and never runs guest code. It is the
+parent of every worker, so it alone learns how a guest ended, and no guest can see, signal or trace it. When it dies,
+the kernel takes every run with it; when the host goes away, its control channel ends and so does it.
 """
 
 from __future__ import annotations
 
-import base64
+import binascii
+import contextlib
 import os
+import select
 import signal
 import socket
-from typing import Any, NoReturn
 
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
-from ringfence.isolation.linux.view import BoxView
-from ringfence.isolation.native import box, init, template
+from ringfence.isolation.native import box, settle, template
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+
+class Run:
+    """A box that is in use: its idle init, its worker, and whom to tell about the end."""
+
+    def __init__(self, init: int, worker: int, status: int) -> None:
+        """Take over `status`."""
+        self.init = init
+        self.worker = worker
+        self.status = status
+        self.init_pidfd = os.pidfd_open(init)
+        self.worker_pidfd = os.pidfd_open(worker)
+        self.farewell: bytes | None = None
+
+    def release(self) -> None:
+        """Let go of the descriptors."""
+        for fd in (self.status, self.init_pidfd, self.worker_pidfd):
+            os.close(fd)
 
 
 def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> NoReturn:
-    """Become the zygote and serve spawn requests until the host is gone."""
+    """Become the zygote and serve until the host is gone."""
     kernel.die_with_parent(signal.SIGKILL)
-    # children are never waited for here: the host holds a pidfd of each
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     kernel.unshare(kernel.CLONE_NEWNS)
-    template.enter(BoxView.from_message(config["view"]), trees)
-    sealing = sealed.Sealing(
-        seal_filter=base64.b64decode(config["seal_filter"]),
-        init_filter=base64.b64decode(config["init_filter"]),
-        landlock_abi=config["landlock_abi"],
-        last_capability=sealed.last_capability(),
-    )
+    template.enter(config, trees)
+    sealing = sealed.Sealing(config)
     interpreter.prepare(config)
-    kernel.load_filter(base64.b64decode(config["base_filter"]))
+    kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
     own = box.own_namespaces()
     channel.send(control, {"ready": True})
-    while True:
-        spec, fds = channel.receive(control)
-        if spec is None:
-            os._exit(0)
-        _spawn(spec, fds, control, sealing, own)
+    Zygote(control, sealing, own).serve()
 
 
-def _spawn(
-    spec: dict[str, Any], fds: list[int], control: socket.socket, sealing: sealed.Sealing, own: dict[str, int]
-) -> None:
-    ends, lower = init.Endpoints(*fds[:5]), fds[5] if len(fds) > 5 else None
-    try:
+class Zygote:
+    """Forks on request and reaps on death, one thing after the other."""
+
+    def __init__(self, control: socket.socket, sealing: sealed.Sealing, own: dict[str, int]) -> None:
+        """Watch the host's channel from now on."""
+        self._control = control
+        self._sealing = sealing
+        self._own = own
+        self._waiting = select.epoll()
+        self._waiting.register(control, select.EPOLLIN)
+        self._runs: dict[int, Run] = {}
+        """By the pidfd that tells of the next thing to happen to the run."""
+
+    def serve(self) -> NoReturn:
+        """Work until the host's end is closed."""
+        while True:
+            for fd, _ in self._waiting.poll():
+                if fd in self._runs:
+                    # by hand: the host has a copy of the descriptor, so closing ours would not do it
+                    self._waiting.unregister(fd)
+                    self._step(self._runs.pop(fd))
+                    continue
+                spec, fds = channel.receive(self._control)
+                if spec is None:
+                    os._exit(0)
+                self._spawn(spec, fds)
+
+    def _spawn(self, spec: dict[str, Any], fds: list[int]) -> None:
+        ends = settle.Endpoints(*fds)
+        opened = list(fds)
         try:
-            directory = box.build(spec, lower)
-            fds.append(directory)
-            pid = os.fork()
-            if pid == 0:
-                init.main(spec, ends, sealing)
-            pidfd = os.pidfd_open(pid)
-            fds.append(pidfd)
+            try:
+                directory = box.build(spec, ends.lower)
+                opened.append(directory)
+                init = os.posix_spawn(template.IDLE, ["init"], {})
+                worker = os.fork()
+                if worker == 0:
+                    settle.main(spec, ends, self._sealing)
+            finally:
+                box.leave(self._own)
+            run = Run(init, worker, os.dup(ends.status))
+        except OSError as error:
+            channel.send(self._control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
+        else:
+            self._expect(run, run.worker_pidfd)
+            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd, run.worker_pidfd, directory])
         finally:
-            box.leave(own)
-    except OSError as error:
-        channel.send(control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
-    else:
-        channel.send(control, {"id": spec["id"]}, [pidfd, directory])
-    finally:
-        for fd in fds:
-            os.close(fd)
+            for fd in opened:
+                os.close(fd)
+
+    def _expect(self, run: Run, pidfd: int) -> None:
+        self._runs[pidfd] = run
+        self._waiting.register(pidfd, select.EPOLLIN)
+
+    def _step(self, run: Run) -> None:
+        """Take note of a death: the worker's first, then, if it left anything behind, its init's."""
+        if run.farewell is None:
+            _, wait_status, usage = os.wait4(run.worker, 0)
+            run.farewell = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss)
+            if not _has_children(run.init):
+                _tell(run)
+            os.kill(run.init, signal.SIGKILL)
+            self._expect(run, run.init_pidfd)
+            return
+        # pid 1 of a namespace is dead only after everything else in it
+        os.waitpid(run.init, 0)
+        _tell(run)
+        run.release()
+
+
+def _has_children(init: int) -> bool:
+    """Whether anything is left in the namespace: what loses its parent becomes a child of pid 1."""
+    with open(f"/proc/{init}/task/{init}/children", "rb") as file:
+        return bool(file.read(1))
+
+
+def _tell(run: Run) -> None:
+    """Say how the guest ended, once; a host that no longer listens is not an error."""
+    if run.farewell:
+        with contextlib.suppress(OSError):
+            os.write(run.status, run.farewell)
+        run.farewell = b""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -13,7 +15,9 @@ from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
 from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, next_step
 from ringfence.ports import Backend, Worker, WorkerSpec
 
+_log = logging.getLogger(__name__)
 _TICK_SECONDS = 5.0
+_MOST_UNBURIED = 16
 _FAILURES_BEFORE_GIVING_UP = 3
 _BACK_OFF_SECONDS = 1.0
 
@@ -27,9 +31,19 @@ class _Shelf:
     leased: int = 0
     peak: int = 0
     last_wanted: float = 0.0
+    earlier_peak: int = 0
+    window_began: float = 0.0
     failures: int = 0
     quiet_until: float = 0.0
     generation: int = 0
+
+    def turn(self, now: float, window: float) -> None:
+        """Forget what was wanted at once more than two windows ago, so that one burst is not paid for all day."""
+        if now - self.window_began > window:
+            # after a longer silence the last window is not the one before this
+            self.earlier_peak = self.peak if now - self.window_began <= 2 * window else 0
+            self.peak = self.leased + len(self.waiters)
+            self.window_began = now
 
     def state(self) -> ShelfState:
         return ShelfState(
@@ -37,7 +51,7 @@ class _Shelf:
             starting=self.starting,
             leased=self.leased,
             waiting=len(self.waiters),
-            recent_peak=self.peak,
+            recent_peak=max(self.peak, self.earlier_peak),
             last_wanted=self.last_wanted,
             always_ready=self.always_ready,
         )
@@ -46,8 +60,17 @@ class _Shelf:
 class Keeper:
     """A pool of single-use workers; safe to use from any thread and any event loop."""
 
-    def __init__(self, backend: Backend, policy: PoolPolicy, *, default: WorkerSpec, starters: int = 2) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        policy: PoolPolicy,
+        *,
+        default: WorkerSpec,
+        starters: int = 2,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Start the threads that start workers; they end with `close`."""
+        self._clock = clock
         self._backend = backend
         self._policy = policy
         self._shelves: dict[WorkerSpec, _Shelf] = {default: _Shelf(always_ready=policy.min_idle > 0)}
@@ -71,11 +94,11 @@ class Keeper:
             if self._closed:
                 raise InternalError("the pool is closed")
             shelf = self._shelf(spec)
-            shelf.last_wanted = time.monotonic()
+            shelf.last_wanted = self._clock()
             if shelf.idle:
                 _, worker = shelf.idle.popleft()
                 self._count(shelf)
-                if len(shelf.idle) * 2 < shelf.peak:
+                if len(shelf.idle) * 2 < max(shelf.peak, shelf.earlier_peak):
                     self._changed.notify()  # running low; otherwise the refill waits for the run to end
                 return worker
             waiter: Future[Worker] = Future()
@@ -99,13 +122,20 @@ class Keeper:
         with self._changed:
             shelf = self._shelf(worker.spec)
             shelf.leased -= 1
-            self._dead.append(worker)
-            self._changed.notify_all()
+            # the threads that bury end with `close`, but a run may outlast it
+            ours = self._closed
+            if not ours:
+                self._dead.append(worker)
+                self._changed.notify_all()
+        if ours:
+            _discard(worker)
 
     def invalidate(self, spec: WorkerSpec) -> None:
         """Throw away what is parked for `spec`: what it was built on has changed."""
         with self._changed:
-            shelf = self._shelf(spec)
+            shelf = self._shelves.get(spec)
+            if shelf is None:
+                return
             shelf.generation += 1
             self._dead.extend(worker for _, worker in shelf.idle)
             shelf.idle.clear()
@@ -136,9 +166,7 @@ class Keeper:
             for shelf in self._shelves.values():
                 self._dead.extend(worker for _, worker in shelf.idle)
                 shelf.idle.clear()
-                for waiter in shelf.waiters:
-                    waiter.set_exception(InternalError("the pool was closed while the run waited for a worker"))
-                shelf.waiters.clear()
+                _refuse(shelf, InternalError("the pool was closed while the run waited for a worker"))
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -167,15 +195,19 @@ class Keeper:
                 case _Shelf() as shelf, WorkerSpec() as spec:
                     self._start(shelf, spec)
                 case worker:
-                    worker.discard()
+                    _discard(worker)
 
     def _next_task(self) -> tuple[_Shelf, WorkerSpec] | Worker | None:
-        """Choose what a starter does next: callers who wait come first, then burials, then the reserve."""
-        now = time.monotonic()
+        """Choose what a starter does next: callers who wait come first, then burials, then the reserve.
+
+        Unless the dead pile up: each holds memory and descriptors, and a crowd never stops waiting.
+        """
+        if len(self._dead) > _MOST_UNBURIED:
+            return self._dead.popleft()
+        now = self._clock()
         reserve = None
         for spec, shelf in list(self._shelves.items()):
-            if _unwanted(shelf, self._policy, now):
-                shelf.peak = 0
+            shelf.turn(now, self._policy.keep_idle_seconds)
             step = next_step(shelf.state(), self._policy, now)
             for _ in range(step.retire):
                 self._dead.append(shelf.idle.popleft()[1])
@@ -212,29 +244,39 @@ class Keeper:
                     self._count(shelf)
                     waiter.set_result(worker)
                     return
-            shelf.idle.append((time.monotonic(), worker))
+            shelf.idle.append((self._clock(), worker))
 
     def _failed(self, shelf: _Shelf, error: Exception) -> None:
         """Try again, unless it is hopeless: a caller gets the error, never a worse worker."""
         with self._changed:
             shelf.starting -= 1
             shelf.failures += 1
-            hopeless = isinstance(error, RingfenceError) or shelf.failures >= _FAILURES_BEFORE_GIVING_UP
+            final = isinstance(error, RingfenceError) and not isinstance(error, InternalError)
+            hopeless = final or shelf.failures >= _FAILURES_BEFORE_GIVING_UP
             if not hopeless:
                 self._changed.notify()
                 return
-            shelf.quiet_until = time.monotonic() + _BACK_OFF_SECONDS
+            shelf.quiet_until = self._clock() + _BACK_OFF_SECONDS
             reported = (
                 error if isinstance(error, RingfenceError) else IsolationUnavailable(f"no worker starts: {error}")
             )
-            while shelf.waiters:
-                waiter = shelf.waiters.popleft()
-                if waiter.set_running_or_notify_cancel():
-                    waiter.set_exception(reported)
+            _refuse(shelf, reported)
 
 
-def _unwanted(shelf: _Shelf, policy: PoolPolicy, now: float) -> bool:
-    return not shelf.leased and not shelf.waiters and now - shelf.last_wanted > policy.keep_idle_seconds
+def _refuse(shelf: _Shelf, error: Exception) -> None:
+    """Give everybody who still waits the error."""
+    while shelf.waiters:
+        waiter = shelf.waiters.popleft()
+        if waiter.set_running_or_notify_cancel():
+            waiter.set_exception(error)
+
+
+def _discard(worker: Worker) -> None:
+    """Bury a worker; whatever that does, the pool goes on."""
+    try:
+        worker.discard()
+    except Exception:  # noqa: BLE001  logged; nobody waits for it
+        _log.exception("worker %s could not be discarded", worker.sandbox_id)
 
 
 def _forgettable(shelf: _Shelf) -> bool:

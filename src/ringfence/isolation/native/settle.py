@@ -1,36 +1,42 @@
-"""Pid 1 of one native run: takes an identity of its own, gives everything up, forks the worker and watches it."""
+"""How a freshly forked process becomes the worker of one box: an identity of its own, then nothing left to give up."""
 
 from __future__ import annotations
 
 import os
-import signal
-from typing import Any, NamedTuple, NoReturn
 
 from ringfence.isolation.linux import kernel, sealed
 from ringfence.isolation.linux.sealed import GUEST_ID, Sealing
 from ringfence.isolation.native import box
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
-class Endpoints(NamedTuple):
+_JOB = 3
+
+
+class Endpoints:
     """The descriptors of one run, as the zygote received them."""
 
-    status: int
-    job: int
-    stdin: int
-    stdout: int
-    stderr: int
+    def __init__(self, status: int, job: int, stdin: int, stdout: int, stderr: int, lower: int | None = None) -> None:
+        """In the order in which the host sends them."""
+        self.status = status
+        self.job = job
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.lower = lower
 
 
 def main(spec: dict[str, Any], ends: Endpoints, sealing: Sealing) -> NoReturn:
-    """Seal, fork, report; whatever fails is told to the host with its stage, never taken for the guest's."""
+    """Settle in the box; whatever fails is told to the host with its stage, never taken for the guest's."""
     stage = "descriptors"
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _keep_only(ends)
         stage = "admission"
-        if not os.read(ends.status, 1):
+        if not os.read(_JOB, 1):
             os._exit(0)  # the host changed its mind
-        stage = "proc"
+        stage = "process list"
         box.mount_proc()
         stage = "identity"
         _become(spec["uid"])
@@ -38,31 +44,26 @@ def main(spec: dict[str, Any], ends: Endpoints, sealing: Sealing) -> NoReturn:
         kernel.drop_capabilities(sealing.last_capability)
         stage = "sealing"
         sealed.give_up_everything(spec, sealing, box.WRITABLE)
-        stage = "fork"
+        stage = "worker"
         os.chdir(box.WORKSPACE)
-        sealed.shut_to_guest()
-        pid = os.fork()
-        if pid == 0:
-            sealed.become_worker(spec, ends.job)
-        sealed.watch(pid, ends.status, sealing)
+        sealed.become_worker(spec, _JOB)
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
-        sealed.report_failure(ends.status, stage, error)
+        sealed.report_failure(_JOB, stage, error)
 
 
 def _keep_only(ends: Endpoints) -> None:
-    """Put the run's streams on 0, 1, 2 and close all that is not this run's own."""
+    """Put the run's streams on 0, 1, 2, its job channel on 3, and close all else."""
+    # received descriptors are above 8: the zygote's own fill the numbers below
     os.dup2(ends.stdin, 0)
     os.dup2(ends.stdout, 1)
     os.dup2(ends.stderr, 2)
-    low, high = min(ends.status, ends.job), max(ends.status, ends.job)
-    kernel.close_all_from(3, low - 1)
-    kernel.close_all_from(low + 1, high - 1)
-    kernel.close_all_from(high + 1)
+    os.dup2(ends.job, _JOB)
+    kernel.close_all_from(_JOB + 1)
 
 
 def _become(uid: int) -> None:
     """Take an id of this run alone, then a user namespace of its own that owns nothing but it."""
-    if uid != GUEST_ID:
+    if uid != os.getuid():
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     kernel.set_dumpable(1)  # a process that changed its ids cannot write its own maps otherwise

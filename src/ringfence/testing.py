@@ -1,0 +1,155 @@
+"""Stand-ins for programs that use Ringfence and want to test themselves without a box: scripted, and never isolating.
+
+Each implements a port of `ringfence.ports` in full, so that what works with it works with the real part. None of them
+runs code: a program under test gets the answer its author wrote down.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ringfence.authority.profile import Profile
+from ringfence.capability.limits import Limits
+from ringfence.operation import CodeRun
+from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
+from ringfence.ports import Ending, Harvest, Job, WorkerSpec
+
+
+def ended(
+    stdout: bytes = b"",
+    stderr: bytes = b"",
+    *,
+    exit_code: int | None = 0,
+    signal: int | None = None,
+    killed_by: str | None = None,
+) -> Ending:
+    """Return how a guest ended, with everything that is rarely of interest filled in."""
+    return Ending(
+        exit_code=exit_code,
+        signal=signal,
+        killed_by=killed_by,
+        stdout=stdout,
+        stderr=stderr,
+        stdout_bytes=len(stdout),
+        stderr_bytes=len(stderr),
+        elapsed_seconds=0.001,
+        cpu_ms=1,
+        memory_peak_bytes=None,
+    )
+
+
+class FrozenClock:
+    """A monotonic clock that moves only when told to."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        """Start at `now` seconds."""
+        self._now = now
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        self._now += seconds
+
+
+@dataclass
+class ScriptedExecutor:
+    """Implements `ports.Executor`: answers with what `answer` returns, and remembers what it was asked."""
+
+    answer: Callable[[CodeRun], ExecutionResult] = lambda _: ExecutionResult(Status.SUCCEEDED, exit_code=0)
+    asked: list[tuple[CodeRun, Profile]] = field(default_factory=list)
+
+    async def execute(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None) -> ExecutionResult:
+        """Return the scripted answer; its output is passed on first."""
+        self.asked.append((operation, profile))
+        result = self.answer(operation)
+        if on_output is not None:
+            for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
+                if data:
+                    on_output(name, data)
+        return result
+
+
+@dataclass(eq=False)
+class ScriptedWorker:
+    """Implements `ports.Worker`: ends as the backend's script says, and counts what was done to it."""
+
+    sandbox_id: str
+    spec: WorkerSpec
+    script: Callable[[Job], Ending]
+    harvested: Harvest = field(default_factory=Harvest)
+    backend: str = "scripted"
+    sandbox_type: SandboxType = SandboxType.SUBPROCESS
+    layers: Layers = field(default_factory=Layers)
+    init_pid: int = 0
+    worker_pid: int = 0
+    placed: dict[str, bytes] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
+    discarded: int = 0
+
+    def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
+        """Remember `files` and `inputs`."""
+        self.placed.update({**files, **{f"inputs/{name}": content for name, content in inputs.items()}})
+
+    async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
+        """Do what the script says: return an ending, or raise."""
+        self.jobs.append(job)
+        ending = self.script(job)
+        if on_output is not None and ending.stdout:
+            on_output("stdout", ending.stdout)
+        return ending
+
+    def harvest(self, limits: Limits) -> Harvest:  # noqa: ARG002  the signature of every worker
+        """Return what the script left."""
+        return self.harvested
+
+    def discard(self) -> None:
+        """Count."""
+        self.discarded += 1
+
+
+class ScriptedBackend:
+    """Implements `ports.Backend` in memory; safe to use from any thread."""
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: Callable[[Job], Ending] = lambda _: ended(),
+        *,
+        on_start: Callable[[WorkerSpec], None] = lambda _: None,
+        harvest: Harvest = Harvest(),  # noqa: B008  frozen
+    ) -> None:
+        """Call `on_start` before each worker is made: it may block, and what it raises is the start's failure."""
+        self._script = script
+        self._on_start = on_start
+        self._harvest = harvest
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self.started: list[ScriptedWorker] = []
+        self.attempts = 0
+        self.closed = False
+
+    def start(self, spec: WorkerSpec) -> ScriptedWorker:
+        """Make a worker."""
+        with self._lock:
+            self.attempts += 1
+        self._on_start(spec)
+        with self._lock:
+            worker = ScriptedWorker(f"scripted-{next(self._numbers)}", spec, self._script, self._harvest)
+            self.started.append(worker)
+            return worker
+
+    def alive(self) -> list[ScriptedWorker]:
+        """List the workers that were not discarded."""
+        with self._lock:
+            return [worker for worker in self.started if not worker.discarded]
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True

@@ -1,0 +1,83 @@
+"""Every backend, and one way to have a worker of it run something, through `ringfence.ports` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.authority.profile import Isolation
+from ringfence.capability.limits import Limits
+from ringfence.operation import Language
+from ringfence.outcome import OnOutput
+from ringfence.ports import Backend, Ending, Harvest, Job, Worker, WorkerSpec
+from ringfence.wiring import Settings, make_backend
+
+BACKENDS = [
+    pytest.param(Isolation.NATIVE, marks=pytest.mark.needs("native")),
+    pytest.param(Isolation.BWRAP, marks=pytest.mark.needs("bwrap")),
+]
+
+
+@dataclass(frozen=True)
+class Done:
+    """One run, from all sides."""
+
+    worker: Worker
+    ending: Ending
+    harvest: Harvest
+
+    @property
+    def stdout(self) -> str:
+        return self.ending.stdout.decode()
+
+    @property
+    def stderr(self) -> str:
+        return self.ending.stderr.decode()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A backend under test."""
+
+    backend: Backend
+
+    def start(self, runtime: Language = Language.PYTHON, **spec: Any) -> Worker:
+        return self.backend.start(WorkerSpec(runtime=runtime, **spec))
+
+    async def run(
+        self,
+        code: str,
+        language: Language = Language.PYTHON,
+        *,
+        args: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        files: Mapping[str, bytes] | None = None,
+        inputs: Mapping[str, bytes] | None = None,
+        on_output: OnOutput | None = None,
+        spec: dict[str, Any] | None = None,
+        **limits: Any,
+    ) -> Done:
+        """Start a worker, have it run `code`, and discard it."""
+        runtime = Language.PYTHON if language is Language.BASH else language
+        worker = self.start(runtime, **(spec or {}))
+        try:
+            worker.place(files or {}, inputs or {})
+            bounds = replace(Limits(), **limits)
+            ending = await worker.run(Job(language, code, args, env or {}, stdin, bounds), on_output)
+            return Done(worker, ending, worker.harvest(bounds))
+        finally:
+            worker.discard()
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Each backend in turn; its launchers die with the thread that starts them, which is this one."""
+    home: Path = tmp_path_factory.mktemp("home")
+    backend = make_backend(Settings(home=home, isolation=request.param))
+    yield Bench(backend)
+    backend.close()

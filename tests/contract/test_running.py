@@ -1,0 +1,209 @@
+"""What every backend does with a job: the same streams, endings and surroundings."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import select
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringfence.capability.limits import MIB, Limits
+from ringfence.operation import Language
+from ringfence.ports import Job, WorkerLost
+
+if TYPE_CHECKING:
+    from tests.contract.conftest import Bench
+
+NODE = pytest.mark.needs("node")
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        (Language.PYTHON, "import sys; print(40 + 2, *sys.argv[1:])"),
+        (Language.BASH, 'echo $((40 + 2)) "$@"'),
+        pytest.param(Language.JAVASCRIPT, "console.log(40 + 2, ...process.argv.slice(1))", marks=NODE),
+        pytest.param(Language.TYPESCRIPT, "const n: number = 42; console.log(n, ...process.argv.slice(1))", marks=NODE),
+    ],
+)
+async def test_every_language_runs(bench: Bench, language: Language, code: str) -> None:
+    done = await bench.run(code, language, args=("a b", "c"))
+    assert (done.stdout, done.stderr, done.ending.exit_code) == ("42 a b c\n", "", 0)
+    assert done.ending.killed_by is None
+
+
+def test_a_worker_is_sealed_and_seen_before_it_is_given_anything(bench: Bench) -> None:
+    worker = bench.start()
+    try:
+        layers = worker.layers
+        assert set(layers.namespaces) == {"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
+        assert layers.capabilities_empty
+        assert layers.no_new_privs
+        assert layers.seccomp_filters >= 2
+        assert layers.host_uid > 0
+        assert os.readlink(f"/proc/{worker.init_pid}/ns/pid") == os.readlink(f"/proc/{worker.worker_pid}/ns/pid")
+    finally:
+        worker.discard()
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 8 * MIB])
+async def test_standard_input_arrives_whole_and_ends(bench: Bench, size: int) -> None:
+    data = os.urandom(size)
+    code = "import sys, hashlib; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
+    done = await bench.run(code, stdin=data)
+    assert done.stdout.strip() == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("code", ["print(1)", "import os; os.close(0); print(1)"])
+async def test_input_nobody_reads_disturbs_neither_this_run_nor_the_next(bench: Bench, code: str) -> None:
+    for _ in range(3):
+        assert (await bench.run(code, stdin=bytes(4 * MIB))).stdout == "1\n"
+        timed_out = await bench.run("while True: pass", stdin=bytes(4 * MIB), wall_seconds=0.05)
+        assert timed_out.ending.killed_by == "wall_timeout"
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 255])
+@pytest.mark.parametrize("code", ["import sys; sys.exit({})", "import os; os._exit({})"])
+async def test_an_exit_code_is_the_guests(bench: Bench, code: str, status: int) -> None:
+    ending = (await bench.run(code.format(status))).ending
+    assert (ending.exit_code, ending.signal, ending.killed_by) == (status, None, None)
+
+
+async def test_an_exception_ends_like_that_of_python(bench: Bench) -> None:
+    done = await bench.run("def f():\n    raise ValueError('boom')\nf()")
+    assert done.ending.exit_code == 1
+    assert done.stderr.splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "<string>", line 3, in <module>',
+        '  File "<string>", line 2, in f',
+        "ValueError: boom",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, 40])
+async def test_a_signal_the_guest_dies_of_is_reported(bench: Bench, number: int) -> None:
+    ending = (await bench.run(f"import os; os.kill(os.getpid(), {int(number)})")).ending
+    assert (ending.exit_code, ending.signal, ending.killed_by) == (None, int(number), None)
+
+
+async def test_output_and_errors_are_kept_apart_and_each_in_order(bench: Bench) -> None:
+    heard: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+    code = "import sys\nfor i in range(2000):\n    print(i)\n    print(-i, file=sys.stderr)"
+    done = await bench.run(code, on_output=lambda name, data: heard[name].extend(data))
+    assert done.stdout == "".join(f"{i}\n" for i in range(2000))
+    assert done.stderr == "".join(f"{-i}\n" for i in range(2000))
+    assert {name: bytes(data) for name, data in heard.items()} == {
+        "stdout": done.ending.stdout,
+        "stderr": done.ending.stderr,
+    }
+
+
+async def test_output_is_heard_while_the_guest_still_runs(bench: Bench) -> None:
+    worker = bench.start()
+    heard = asyncio.Event()
+    job = Job(Language.PYTHON, "print('now'); input()", (), {}, b"x", Limits())
+    try:
+        run = asyncio.ensure_future(worker.run(job, lambda *_: heard.set()))
+        await heard.wait()
+        await run
+    finally:
+        worker.discard()
+
+
+async def test_output_beyond_the_cap_is_counted_and_dropped(bench: Bench) -> None:
+    code = "import sys; sys.stdout.write('o' * 300_000); sys.stderr.write('e' * 5)"
+    ending = (await bench.run(code, stdout_bytes=1000, stderr_bytes=5)).ending
+    assert (ending.stdout, ending.stdout_bytes) == (b"o" * 1000, 300_000)
+    assert (ending.stderr, ending.stderr_bytes) == (b"e" * 5, 5)
+    assert ending.exit_code == 0
+
+
+async def test_the_guest_finds_itself_in_its_workspace(bench: Bench) -> None:
+    code = (
+        "import os, json, getpass; print(json.dumps([os.getcwd(), os.getuid(), os.getgid(), os.uname().nodename,"
+        " getpass.getuser(), os.path.expanduser('~'), dict(os.environ)]))"
+    )
+    done = await bench.run(code, env={"GREETING": "hello", "LANG": "C"})
+    cwd, uid, gid, hostname, user, home, env = json.loads(done.stdout)
+    assert (cwd, uid, gid, user, home) == ("/workspace/work", 1000, 1000, "sandbox", "/home/sandbox")
+    assert hostname == done.worker.sandbox_id
+    assert env["GREETING"] == "hello"
+    assert env["LANG"] == "C"
+    assert not env.keys() - {
+        "GREETING", "HOME", "LANG", "LC_CTYPE", "LOGNAME", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+        "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "TMPDIR", "USER",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("alias", "meant"),
+    [
+        ("/output", "/workspace/artifacts"),
+        ("/workspace/output", "/workspace/artifacts"),
+        ("/workspace/code", "/workspace/work"),
+        ("/workspace/data", "/workspace/work"),
+        ("/var/tmp", "/tmp"),
+    ],
+)
+async def test_other_layouts_names_lead_to_the_same_places(bench: Bench, alias: str, meant: str) -> None:
+    code = f"open('{alias}/x', 'w').write('1'); print(open('{meant}/x').read())"
+    assert (await bench.run(code)).stdout == "1\n"
+
+
+async def test_a_worker_runs_one_job_and_no_other(bench: Bench) -> None:
+    worker = bench.start()
+    job = Job(Language.PYTHON, "print(1)", (), {}, b"", Limits())
+    try:
+        assert (await worker.run(job, None)).stdout == b"1\n"
+        with pytest.raises((WorkerLost, OSError)):
+            await worker.run(job, None)
+    finally:
+        worker.discard()
+
+
+async def test_a_worker_that_died_while_parked_is_lost_and_not_the_guests_failure(bench: Bench) -> None:
+    worker = bench.start()
+    try:
+        pidfd = os.pidfd_open(worker.init_pid)
+        os.kill(worker.init_pid, signal.SIGKILL)
+        select.select([pidfd], [], [])
+        os.close(pidfd)
+        with pytest.raises(WorkerLost):
+            await worker.run(Job(Language.PYTHON, "print(1)", (), {}, b"", Limits()), None)
+    finally:
+        worker.discard()
+
+
+async def test_modules_are_preloaded_only_where_asked_for(bench: Bench) -> None:
+    code = "import sys; print('json.tool' in sys.modules, 'ringfence' in sys.modules)"
+    assert (await bench.run(code)).stdout == "False False\n"
+    assert (await bench.run(code, spec={"preload": ("json.tool",)})).stdout == "True False\n"
+
+
+async def test_a_package_environment_is_shown_to_those_who_asked(bench: Bench, public: Path) -> None:
+    (public / "sixpack.py").write_text("ANSWER = 6\n")
+    code = "import sixpack, subprocess, sys; print(sixpack.ANSWER)"
+    done = await bench.run(code, spec={"packages": str(public)})
+    assert (done.stdout, done.stderr) == ("6\n", "")
+    # and to the interpreters a guest starts itself
+    child = await bench.run(
+        'python -c "import sixpack; print(sixpack.ANSWER)"', Language.BASH, spec={"packages": str(public)}
+    )
+    assert child.stdout == "6\n"
+    assert (await bench.run(code)).ending.exit_code == 1
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that anybody can reach, which those below `tmp_path` are not."""
+    with tempfile.TemporaryDirectory() as path:
+        Path(path).chmod(0o755)
+        yield Path(path)

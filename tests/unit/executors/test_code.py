@@ -1,0 +1,230 @@
+"""The executor: a lost worker is replaced, a result says what was seen, and an ending is judged by a table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.authority.profile import Profile
+from ringfence.capability.limits import Limits
+from ringfence.errors import InternalError, PathTraversalError
+from ringfence.executors.code import CodeExecutor, judge, result_of, worker_spec
+from ringfence.isolation.pool.decide import PoolPolicy
+from ringfence.isolation.pool.keeper import Keeper
+from ringfence.operation import CodeRun, Language
+from ringfence.outcome import Artifact, ExecutionResult, OnOutput, Status
+from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec
+from ringfence.testing import ScriptedBackend, ScriptedWorker, ended
+
+LIMITS = Limits(wall_seconds=2.5, cpu_seconds=3, memory_bytes=4096)
+CODE = CodeRun(Language.PYTHON, "print(1)")
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "code", "reason", "error"),
+    [
+        (ended(), Status.SUCCEEDED, None, None, None),
+        (ended(exit_code=3), Status.FAILED, None, "exit_code", "the program exited with 3"),
+        (ended(exit_code=None, signal=9), Status.FAILED, None, "signal", "the program was ended by SIGKILL"),
+        (ended(exit_code=None, signal=40), Status.FAILED, None, "signal", "the program was ended by signal 40"),
+        (
+            ended(exit_code=None, killed_by="wall_timeout"),
+            Status.TIMED_OUT,
+            "LLM.TIMEOUT",
+            "wall_timeout",
+            "the run was ended at its wall-clock limit of 2.5 s",
+        ),
+        (
+            ended(exit_code=None, signal=24, killed_by="cpu_timeout"),
+            Status.TIMED_OUT,
+            "LLM.TIMEOUT",
+            "cpu_timeout",
+            "the run was ended at its cpu-time limit of 3 s",
+        ),
+        (
+            ended(exit_code=None, signal=9, killed_by="memory"),
+            Status.KILLED,
+            "QUOTA.BUDGET_EXCEEDED",
+            "memory",
+            "the run was ended at its memory limit of 4096 bytes",
+        ),
+    ],
+)
+def test_an_ending_is_judged(ending: Ending, status: Status, code: str | None, reason: str | None, error: str) -> None:
+    assert judge(ending, LIMITS) == (status, error, code, reason)
+
+
+def test_a_run_that_somebody_else_ended_is_no_budget_of_the_guest() -> None:
+    status, _, code, reason = judge(ended(exit_code=None, killed_by="unknown"), LIMITS)
+    assert (status, reason) == (Status.KILLED, "unknown")
+    assert code != "QUOTA.BUDGET_EXCEEDED"
+
+
+@given(st.integers(1, 64))
+def test_every_signal_a_guest_can_die_of_has_a_result(number: int) -> None:
+    result = result_of(worker_of(), ended(exit_code=None, signal=number), Harvest(), LIMITS)
+    assert (result.status, result.exit_code) == (Status.FAILED, 128 + number)
+
+
+def test_a_result_says_what_was_seen_from_outside() -> None:
+    ending = Ending(
+        exit_code=0,
+        signal=None,
+        killed_by=None,
+        stdout=b"ab",
+        stderr=b"c",
+        stdout_bytes=9,
+        stderr_bytes=1,
+        elapsed_seconds=0.25,
+        cpu_ms=12,
+        memory_peak_bytes=4096,
+    )
+    artifact = Artifact("plot.png", 3, "00")
+    result = result_of(worker_of(), ending, Harvest((artifact,), ("a.txt",), ("a note",)), LIMITS)
+    assert (result.stdout, result.stdout_bytes, result.stdout_truncated) == ("ab", 9, True)
+    assert (result.stderr, result.stderr_bytes, result.stderr_truncated) == ("c", 1, False)
+    assert (result.elapsed_ms, result.cpu_ms, result.memory_peak_bytes) == (250.0, 12, 4096)
+    assert (result.artifacts, result.files_written, result.notes) == ((artifact,), ("a.txt",), ("a note",))
+    assert (result.sandbox_id, result.backend, result.killed) == ("one", "scripted", False)
+
+
+def test_python_and_bash_share_workers_and_node_has_its_own() -> None:
+    kinds = {language: worker_spec(CodeRun(language, ""), LIMITS, None).runtime for language in Language}
+    assert kinds == {
+        Language.PYTHON: Language.PYTHON,
+        Language.BASH: Language.PYTHON,
+        Language.JAVASCRIPT: Language.JAVASCRIPT,
+        Language.TYPESCRIPT: Language.TYPESCRIPT,
+    }
+
+
+def test_what_a_sealed_worker_cannot_be_given_any_more_is_in_its_spec() -> None:
+    operation = CodeRun(Language.PYTHON, "", preload=("json",), session_id="s")
+    limits = Limits(disk_bytes=1, inodes=2, open_files=3, file_bytes=4, pids=5)
+    assert worker_spec(operation, limits, "/env") == WorkerSpec(
+        Language.PYTHON, "/env", ("json",), "s", disk_bytes=1, inodes=2, open_files=3, file_bytes=4, pids=5
+    )
+
+
+async def test_a_lost_worker_is_replaced_by_another() -> None:
+    losses = iter([WorkerLost("first"), WorkerLost("second")])
+
+    def script(_: Job) -> Ending:
+        for loss in losses:
+            raise loss
+        return ended(b"third")
+
+    with executor(script) as (run, backend):
+        assert (await run(CODE)).stdout == "third"
+        used = [worker for worker in backend.started if worker.jobs]
+        assert [len(worker.jobs) for worker in used] == [1, 1, 1]
+
+
+async def test_what_lost_one_worker_is_not_trusted_to_have_spared_its_siblings() -> None:
+    def script(_: Job) -> Ending:
+        return dead()
+
+    def dead() -> Ending:
+        raise WorkerLost("the zygote was killed")
+
+    with executor(script, PoolPolicy(min_idle=5)) as (run, backend):
+        await eventually(lambda: len(backend.started) >= 5)
+        parked = set(backend.alive())
+        with pytest.raises(InternalError):
+            await run(CODE)
+        assert sum(1 for worker in parked if worker.jobs) == 1
+
+
+async def test_three_lost_workers_are_our_failure_and_not_the_guests() -> None:
+    def script(_: Job) -> Ending:
+        raise WorkerLost("gone")
+
+    with executor(script) as (run, backend):
+        with pytest.raises(InternalError, match="3 workers in a row failed before the code started: gone"):
+            await run(CODE)
+        assert sum(len(worker.jobs) for worker in backend.started) == 3
+
+
+async def test_a_worker_is_given_back_however_the_run_ends() -> None:
+    def script(_: Job) -> Ending:
+        raise PathTraversalError("bad name")
+
+    with executor(script) as (run, backend):
+        with pytest.raises(PathTraversalError):
+            await run(CODE)
+        await eventually(lambda: not any(worker.jobs for worker in backend.alive()))
+
+
+async def test_a_session_that_changed_its_files_gets_a_new_worker_for_the_next_run() -> None:
+    operation = CodeRun(Language.PYTHON, "", session_id="s")
+    with executor(lambda _: ended(), harvest=Harvest(changed=True)) as (run, backend):
+        for _ in range(4):
+            await run(operation)
+        used = [worker for worker in backend.started if worker.jobs]
+        assert len(used) == 4
+
+
+async def test_the_job_and_the_files_are_the_operations() -> None:
+    operation = CodeRun(Language.BASH, "cat", ("x",), b"in", files={"a": b"1"}, inputs={"b": b"2"}, env={"K": "v"})
+    with executor(lambda _: ended(b"out")) as (run, backend):
+        heard: list[tuple[str, bytes]] = []
+        await run(operation, lambda name, data: heard.append((name, data)))
+        (worker,) = (worker for worker in backend.started if worker.jobs)
+        assert worker.jobs == [Job(Language.BASH, "cat", ("x",), {"K": "v"}, b"in", LIMITS)]
+        assert worker.placed == {"a": b"1", "inputs/b": b"2"}
+        assert heard == [("stdout", b"out")]
+
+
+async def test_packages_are_built_once_for_each_run_and_name_the_worker() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def environment(packages: tuple[str, ...]) -> str:
+        asked.append(packages)
+        return "/environments/1"
+
+    backend = ScriptedBackend()
+    keeper = Keeper(backend, PoolPolicy(min_idle=0), default=WorkerSpec())
+    try:
+        operation = CodeRun(Language.PYTHON, "", packages=("pandas",))
+        await CodeExecutor(keeper, environment).execute(operation, Profile(LIMITS), None)
+    finally:
+        keeper.close()
+    assert asked == [("pandas",)]
+    assert {worker.spec.packages for worker in backend.started if worker.jobs} == {"/environments/1"}
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  other threads make it true
+        await asyncio.sleep(0.001)
+
+
+Run = Callable[..., "asyncio.Future[ExecutionResult]"]
+
+
+@contextmanager
+def executor(
+    script: Callable[[Job], Ending],
+    policy: PoolPolicy = PoolPolicy(),  # noqa: B008
+    harvest: Harvest = Harvest(),  # noqa: B008
+) -> Iterator[tuple[Run, ScriptedBackend]]:
+    backend = ScriptedBackend(script, harvest=harvest)
+    limits = LIMITS
+    keeper = Keeper(backend, policy, default=worker_spec(CODE, limits, None))
+    code = CodeExecutor(keeper, lambda packages: pytest.fail(f"nobody asked for {packages}"))
+
+    def run(operation: CodeRun, on_output: OnOutput | None = None) -> asyncio.Future[ExecutionResult]:
+        return asyncio.ensure_future(code.execute(operation, Profile(limits), on_output))
+
+    try:
+        yield run, backend
+    finally:
+        keeper.close()
+
+
+def worker_of() -> ScriptedWorker:
+    return ScriptedWorker("one", WorkerSpec(), lambda _: ended())

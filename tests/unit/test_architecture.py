@@ -1,0 +1,66 @@
+"""ARCHITECTURE.md names modules, functions and layers: each of them is there, in that order."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+LIFE = TEXT.partition("## The life of a worker")[2].partition("\n## ")[0]
+# How the page shortens names: `native.box.build` is in the isolation package, `kernel.load_filter` in its linux part.
+PACKAGES = ("ringfence.isolation.", "ringfence.", "ringfence.isolation.linux.", "ringfence.isolation.native.")
+
+
+def named() -> list[str]:
+    return sorted(set(re.findall(r"`((?:[a-z_]+\.)+[A-Za-z_]+(?:\._?[a-z_]+)?)`", LIFE)) - {"node_bootstrap.js"})
+
+
+def resolves(name: str) -> bool:
+    """Whether the dotted name leads to something in one of the packages."""
+    for package in PACKAGES:
+        parts = (package + name).split(".")
+        for cut in range(len(parts) - 1, 1, -1):
+            try:
+                module = import_module(".".join(parts[:cut]))
+            except ModuleNotFoundError:
+                continue
+            try:
+                reduce(getattr, parts[cut:], module)
+            except AttributeError:
+                break
+            return True
+    return False
+
+
+def test_the_life_of_a_worker_names_its_steps() -> None:
+    assert len(named()) > 25
+
+
+@pytest.mark.parametrize("name", named())
+def test_every_step_in_the_life_of_a_worker_is_in_the_code(name: str) -> None:
+    assert resolves(name)
+
+
+def test_every_folder_and_module_in_the_tree_is_there_and_none_is_left_out() -> None:
+    tree = TEXT.partition("src/ringfence/\n")[2].partition("\ntests/")[0]
+    top = {name.rstrip("/") for name in re.findall(r"^[├└]── ([\w./]+)", tree, re.MULTILINE)}
+    there = {path.name for path in (ROOT / "src" / "ringfence").iterdir()} - {
+        "__pycache__",
+        "py.typed",
+        "identifiers.py",
+    }
+    assert {name.partition("/")[0] for name in top} == there
+    assert [name for name in top if not (ROOT / "src" / "ringfence" / name).exists()] == []
+
+
+def test_the_layers_are_those_the_import_contract_enforces() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    enforced = [re.findall(r"\w+", layer) for layer in contracts[0]["layers"]]
+    sentence = TEXT.partition("**The pipeline points one way.**")[2].partition(". A new top-level")[0]
+    assert [re.findall(r"\w+", layer) for layer in sentence.split("→")] == enforced

@@ -1,0 +1,71 @@
+"""The README's examples, run as a reader would run them, and its links, followed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.name != "LICENSE")
+PATIENCE_SECONDS = 50
+
+
+def blocks(language: str) -> list[str]:
+    """Return the fenced blocks of one language, top to bottom."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def command_lines() -> list[str]:
+    return [line for block in blocks("sh") for line in block.splitlines() if line]
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("program", blocks("python"))
+def test_a_python_example_prints_what_the_readme_says(program: str, tmp_path: Path) -> None:
+    promised = re.findall(r"print\(.*\)  # (.*)$", program, re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=environment(tmp_path),
+    )
+    assert (done.stdout.splitlines(), done.stderr, done.returncode) == (promised, "", 0)
+    assert promised
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("line", command_lines())
+def test_a_command_line_of_the_readme_runs_as_it_stands(line: str, tmp_path: Path) -> None:
+    command = tmp_path / "ringfence"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ringfence "$@"\n')
+    command.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", line],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Give an example a state directory of its own, so that a session of an earlier run is not in it."""
+    return {**os.environ, "RINGFENCE_HOME": str(tmp_path / "home")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_between_our_pages_leads_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
