@@ -292,3 +292,16 @@ def test_a_run_that_does_not_end_is_ended_and_keeps_its_output(box: Run, sleeper
     result = box("print('begun', flush=True)\n" + SLEEPERS[sleeper], timeout=0.5, stdin=b"x" * 300_000)
     assert (result.status, result.killed_by) == (Status.TIMED_OUT, "wall_timeout")
     assert result.stdout == "begun\n"
+
+
+QUEUE_SIGNALS = """
+signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+said['queued'] = 0
+while said['queued'] < 20_000 and libc.sigqueue(os.getpid(), 40, None) == 0:
+    said['queued'] += 1
+"""
+
+
+def test_a_guest_cannot_use_up_the_signals_that_the_host_may_queue(ask: Ask, unboxed: Ask) -> None:
+    assert unboxed(QUEUE_SIGNALS)["queued"] > 2000
+    assert ask(QUEUE_SIGNALS)["queued"] <= 1024
