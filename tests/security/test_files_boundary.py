@@ -23,6 +23,8 @@ from ringfence.workspaces.collect import Skipped, collect
 from ringfence.workspaces.place import place
 from ringfence.workspaces.session import SessionWorkspace
 
+pytestmark = pytest.mark.guarantee(11)
+
 SECRET = b"SECRET-HOST-CONTENT"
 SWAPS = 2_000
 

@@ -1,4 +1,4 @@
-"""Attack: make the host believe something that did not happen: another exit status, a message of ours, another ending."""
+"""Attack: make the host believe what did not happen: another exit status, a message of ours, another ending."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ for path in given:
 AROUND_THE_ROOT = """
 import os.path
 path = given[0]
-doors = ['/proc/self/root', '/proc/1/root', '/proc/self/cwd/../../../../..', '/proc/thread-self/root', '/..', '/proc/1/cwd']
+doors = ['/proc/self/root', '/proc/self/cwd/../../../../..', '/proc/thread-self/root', '/..', '/proc/1/cwd']
 doors += [f'/proc/{pid}/root' for pid in range(1, 100)]
 for number in range(64):
     doors += [f'/proc/self/fd/{number}', f'/proc/self/fd/{number}/..', f'/dev/fd/{number}/../..']

@@ -16,7 +16,7 @@ SEARCH = r"""
 import glob, re
 pattern = re.compile(rb'RFSECRET-[0-9a-f]{32}')
 said['hits'] = []
-for path in ['/proc/1/environ', '/proc/self/environ', *glob.glob('/proc/[0-9]*/environ'), *glob.glob('/proc/[0-9]*/cmdline')]:
+for path in ['/proc/1/environ', *glob.glob('/proc/[0-9]*/environ'), *glob.glob('/proc/[0-9]*/cmdline')]:
     try:
         if pattern.search(open(path, 'rb').read()):
             said['hits'].append(path)
@@ -106,7 +106,7 @@ def test_no_descriptor_and_no_environment_reaches_a_parked_node(application: App
     program = """
 const fs = require('fs');
 const open = [];
-for (let fd = 0; fd < 64; fd++) try { fs.fstatSync(fd); open.push(fd + ' ' + fs.readlinkSync('/proc/self/fd/' + fd)); } catch {}
+for (let fd = 0; fd < 64; fd++) try { open.push(fd + ' ' + fs.readlinkSync('/proc/self/fd/' + fd)); } catch {}
 const ours = (line) => !/anon_inode|pipe:|\\/dev\\/null/.test(line);
 console.log(JSON.stringify({ strange: open.filter(ours), environment: JSON.stringify(process.env) }));
 """

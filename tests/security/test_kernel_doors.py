@@ -1,4 +1,4 @@
-"""Attack: open a part of the kernel that has let guests out before: namespaces, mounts, keyrings, io_uring, bpf, ptrace."""
+"""Attack: open a part of the kernel that has let guests out before: namespaces, mounts, keyrings, io_uring, bpf."""
 
 from __future__ import annotations
 

@@ -252,7 +252,14 @@ BURNERS = {
     "alone": "while True: pass",
     "deaf": "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
     "many": "import os\nfor _ in range(3): os.fork()\nwhile True: pass",
-    "in turns": "import os\nwhile True:\n    if os.fork() == 0:\n        [None for _ in range(10**6)]\n        os._exit(0)\n    os.wait()",
+    "in turns": """
+import os
+while True:
+    if os.fork() == 0:
+        [None for _ in range(10**6)]
+        os._exit(0)
+    os.wait()
+""",
 }
 
 
@@ -264,11 +271,19 @@ def test_a_run_ends_at_its_cpu_time_however_it_spends_it(box: Run, burner: str) 
 
 SLEEPERS = {
     "asleep": "import time; time.sleep(600)",
-    "deaf": "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nsignal.pause()",
+    "deaf": "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: signal.pause()",
     "stopped": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
     "vfork": "import ctypes, signal\nif ctypes.CDLL(None).vfork() == 0:\n    signal.pause()",
     "does not read": "import signal; signal.pause()",
-    "daemon": "import os, signal\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: signal.pause()\n    os._exit(0)\nsignal.pause()",
+    "daemon": """
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.pause()
+    os._exit(0)
+signal.pause()
+""",
 }
 
 
@@ -277,3 +292,16 @@ def test_a_run_that_does_not_end_is_ended_and_keeps_its_output(box: Run, sleeper
     result = box("print('begun', flush=True)\n" + SLEEPERS[sleeper], timeout=0.5, stdin=b"x" * 300_000)
     assert (result.status, result.killed_by) == (Status.TIMED_OUT, "wall_timeout")
     assert result.stdout == "begun\n"
+
+
+QUEUE_SIGNALS = """
+signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+said['queued'] = 0
+while said['queued'] < 20_000 and libc.sigqueue(os.getpid(), 40, None) == 0:
+    said['queued'] += 1
+"""
+
+
+def test_a_guest_cannot_use_up_the_signals_that_the_host_may_queue(ask: Ask, unboxed: Ask) -> None:
+    assert unboxed(QUEUE_SIGNALS)["queued"] > 2000
+    assert ask(QUEUE_SIGNALS)["queued"] <= 1024

@@ -22,6 +22,8 @@ from ringfence.isolation.linux.cgroup_plan import plan
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.metering import ProcMeter
 
+pytestmark = pytest.mark.guarantee(7)
+
 HOG = "a = bytearray(256 << 20); print('survived')"
 SHARED_HOG = (
     "import mmap; m = mmap.mmap(-1, 256 << 20)\nfor at in range(0, 256 << 20, 4096): m[at] = 1\nprint('survived')"

@@ -14,6 +14,8 @@ import pytest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost
 from ringfence.isolation.linux.cgroups import detect
 
+pytestmark = pytest.mark.guarantee(8)
+
 OWNER = """
 import os, signal, subprocess, sys
 from ringfence.capability.limits import Limits

@@ -16,6 +16,8 @@ from ringfence.isolation.linux.cgroup_plan import HOST_LEAF, parse_mounts
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.cgroups_v2 import V2Host
 
+pytestmark = pytest.mark.guarantee(7)
+
 WANTED = ["cpu", "memory", "pids"]
 
 

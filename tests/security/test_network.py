@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import tempfile
@@ -120,10 +121,8 @@ print(server.accept()[0].recv(9))
 """
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with contextlib.suppress(OSError):  # somebody else holds it, which is as good
             taken.bind(("127.0.0.1", 8080))
-        except OSError:  # somebody else holds it, which is as good
-            pass
         assert box(program).stdout == "b'hello'\n"
 
 

@@ -20,6 +20,7 @@ said.update({name: status[name] for name in status if name.startswith('Cap') or 
 """
 
 RAISE = """
+import resource
 header = (ctypes.c_uint32 * 2)(0x20080522, 0)
 everything = (ctypes.c_uint32 * 6)(*[0xffffffff] * 6)
 said['capset'] = call('capset', header, everything)
@@ -34,7 +35,7 @@ said['securebits'] = 'done' if libc.prctl(28, 0, 0, 0, 0) == 0 else 'EPERM'
 said['nice'] = attempt(os.nice, -5)
 said['realtime'] = attempt(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(10))
 said['chown'] = attempt(os.chown, '/tmp', 0, 0)
-said['raise a limit'] = attempt(__import__('resource').setrlimit, __import__('resource').RLIMIT_NPROC, (1 << 20, 1 << 20))
+said['raise a limit'] = attempt(resource.setrlimit, resource.RLIMIT_NPROC, (1 << 20, 1 << 20))
 """
 
 # The loader complains about a library that is not there, unless the kernel started it with privileges.

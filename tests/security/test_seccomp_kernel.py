@@ -23,6 +23,8 @@ from ringfence.isolation.linux.seccomp.filters import base_filter, init_filter, 
 from ringfence.isolation.linux.seccomp.numbers import machine_named
 from ringfence.isolation.linux.seccomp.verdict import ALLOW, EPERM, judge, refuse
 
+pytestmark = pytest.mark.guarantee(6)
+
 MACHINE = os.uname().machine
 NATIVE = machine_named(MACHINE)
 CALL = NATIVE.numbers

@@ -22,6 +22,8 @@ from ringfence.workspaces.collect import collect
 from ringfence.workspaces.place import place
 from ringfence.workspaces.session import SessionWorkspace
 
+pytestmark = pytest.mark.guarantee(11)
+
 NEW_USER_AND_MOUNT = 0x10000000 | 0x00020000
 PRIVATE_RECURSIVE, NOSUID_NODEV, DETACH = 0x44000, 6, 2
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 GUEST_ID = 1000
+_QUEUED_SIGNALS = 1024
 
 
 class Sealing:
@@ -59,6 +60,10 @@ def limit(spec: dict[str, Any]) -> None:
         (resource.RLIMIT_NPROC, spec["pids"]),
     ):
         resource.setrlimit(what, (most, most))
+    # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
+    hard = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
+    queued = _QUEUED_SIGNALS if hard == resource.RLIM_INFINITY else min(_QUEUED_SIGNALS, hard)
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (queued, queued))
     os.setsid()
 
 

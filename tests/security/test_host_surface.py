@@ -1,0 +1,129 @@
+"""Attack the host's side: workers that die at the wrong moment, streams turned against the reader, sudden cancels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Callable
+
+import pytest
+from tests.security.conftest import Run
+
+from ringfence import SandboxManager
+from ringfence.facade import ExecutionRequest
+from ringfence.outcome import Status
+
+pytestmark = pytest.mark.guarantee(15)
+
+
+async def parked(manager: SandboxManager) -> list[tuple[int, int]]:
+    """Wait until workers are parked and return the pids of their inits and of themselves."""
+    while not manager.pool_pids():  # noqa: ASYNC110  the pool tells nobody when a worker is ready
+        await asyncio.sleep(0.01)
+    return manager.pool_pids()
+
+
+def strike(pid: int, number: signal.Signals) -> None:
+    """Signal a worker, unless an earlier blow has ended it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_workers_that_died_while_parked_become_no_answer(backend: str, which: int) -> None:
+    async with SandboxManager(isolation=backend) as manager:
+        for pids in await parked(manager):
+            strike(pids[which], signal.SIGKILL)
+        results = [await manager.execute(ExecutionRequest(f"print({n})")) for n in range(6)]
+        assert [result.stdout for result in results] == [f"{n}\n" for n in range(6)]
+
+
+@pytest.mark.needs("native")
+async def test_a_worker_stopped_while_parked_ends_at_the_time_limit() -> None:
+    async with SandboxManager(isolation="native") as manager:
+        for init, worker in await parked(manager):
+            strike(worker, signal.SIGSTOP)
+            assert init != worker
+        result = await manager.execute(ExecutionRequest("print(1)", timeout=0.5))
+        assert result.status in (Status.TIMED_OUT, Status.SUCCEEDED)  # it may have had a fresh one
+        results = await asyncio.gather(*(manager.execute(ExecutionRequest("print(1)", timeout=1)) for _ in range(8)))
+        assert sum(result.stdout == "1\n" for result in results) >= 4
+
+
+async def test_a_worker_killed_just_after_its_job_was_sent_is_an_end_and_not_a_crash(
+    backend: str, count: Callable[[int], int]
+) -> None:
+    async with SandboxManager(isolation=backend) as manager:
+        for _ in range(count(200)):
+            pids = await parked(manager)
+            running = asyncio.ensure_future(
+                manager.execute(ExecutionRequest("import time; time.sleep(0.01); print(1)", timeout=10))
+            )
+            await asyncio.sleep(random.uniform(0, 0.01))
+            for init, _ in pids:
+                strike(init, signal.SIGKILL)
+            result = await running
+            if result.status is Status.SUCCEEDED:
+                assert result.stdout == "1\n"
+            else:
+                assert (result.status, result.exit_code) == (Status.KILLED, None)
+
+
+STREAM_TRICKS = {
+    "does not block": "for fd in (0, 1, 2): os.set_blocking(fd, False)\nprint('x')",
+    "closed": "print('x', flush=True)\nos.close(1)\nos.close(2)",
+    "tiny pipe": "fcntl.fcntl(1, 1031, 4096)\nos.write(1, b'x\\n')",
+    "huge pipe": "fcntl.fcntl(1, 1031, 1 << 20)\nos.write(1, b'x\\n')",
+    "owner": "fcntl.fcntl(1, fcntl.F_SETOWN, os.getpid())\nos.write(1, b'x\\n')",
+    "signals": "fcntl.fcntl(1, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)\nos.write(1, b'x\\n')",
+    "packets": "fcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\nos.write(1, b'x\\n')",
+    "spliced": "r, w = os.pipe()\nos.write(w, b'x\\n')\nos.splice(r, 1, 2)",
+    "one byte at a time": "[os.write(1, each) for each in (b'x', b'\\n')]",
+}
+
+
+@pytest.mark.parametrize("trick", STREAM_TRICKS)
+def test_what_a_guest_does_to_its_streams_does_not_reach_the_reader(box: Run, trick: str) -> None:
+    result = box("import fcntl, os\n" + STREAM_TRICKS[trick], stdin=b"y" * 100_000)
+    assert result.stdout == "x\n", result.stderr
+    assert box("print(1)").stdout == "1\n"
+
+
+def test_output_that_is_no_text_is_kept_as_it_is(box: Run) -> None:
+    result = box("import os; os.write(1, bytes(range(256))); os.write(2, b'\\xff\\x1b[2J')")
+    assert result.stdout_raw == bytes(range(256))
+    assert "\ufffd" in result.stdout
+
+
+async def test_cancelling_at_any_moment_kills_the_run_and_harms_no_other(
+    backend: str, count: Callable[[int], int]
+) -> None:
+    async with SandboxManager(isolation=backend) as manager:
+        for _ in range(count(400)):
+            task = asyncio.ensure_future(
+                manager.execute(ExecutionRequest("import time; time.sleep(30)", stdin=b"x" * 70_000))
+            )
+            await asyncio.sleep(random.uniform(0, 0.02))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        results = await asyncio.gather(*(manager.execute(ExecutionRequest(f"print({n})")) for n in range(8)))
+        assert [result.stdout for result in results] == [f"{n}\n" for n in range(8)]
+
+
+async def test_input_that_is_not_read_never_turns_up_in_another_run(backend: str) -> None:
+    async with SandboxManager(isolation=backend) as manager:
+        for _ in range(5):
+            sleeper = ExecutionRequest("import signal; signal.pause()", stdin=b"SECRET " * 100_000, timeout=0.1)
+            assert (await manager.execute(sleeper)).timed_out
+            reader = ExecutionRequest("import sys; print(sys.stdin.read())", stdin=b"mine")
+            assert (await manager.execute(reader)).stdout == "mine\n"
+
+
+def test_a_name_that_is_too_long_for_exec_is_the_guests_failure(box: Run) -> None:
+    result = box("echo done", language="bash", args=["x" * 100_000] * 40)
+    assert result.status is Status.FAILED
+    assert box("echo done", language="bash").stdout == "done\n"
