@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import select
@@ -377,7 +378,8 @@ def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
 def _close_in_child() -> None:
     """Close a forked child's copies: while it holds one, no guest of the parent would see its input end."""
     for streams in tuple(_open_streams):
-        streams.close()
+        with contextlib.suppress(OSError):  # another thread of the parent was just closing them
+            streams.close()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
