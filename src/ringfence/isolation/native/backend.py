@@ -67,7 +67,8 @@ class NativeBackend:
         self._lock = threading.Lock()
         self._generations: dict[tuple[Any, ...], _Generation] = {}
         self._retired: list[_Generation] = []
-        self._counter = itertools.count()
+        # not from 0: the ids of another engine's runs on this machine start there too
+        self._counter = itertools.count(secrets.randbelow(identity.RANGE))
 
     def start(self, spec: WorkerSpec) -> ParkedWorker:
         """Build, seal and observe one worker."""

@@ -46,8 +46,9 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
     kernel.unshare(kernel.CLONE_NEWNS)
     template.enter(config, trees)
     sealing = sealed.Sealing(config)
-    interpreter.prepare(config)
+    # before anything is preloaded: a package's code runs when it is imported
     kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
+    interpreter.prepare(config)
     own = box.own_namespaces()
     channel.send(control, {"ready": True})
     Zygote(control, sealing, own).serve()
