@@ -103,6 +103,7 @@ class SandboxManager:
         packages: Iterable[str] = (),
         preload: Iterable[str] = (),
         limits: Limits | None = None,
+        require_cgroups: bool = False,
         home: str | Path | None = None,
         **later: Any,
     ) -> None:
@@ -124,6 +125,7 @@ class SandboxManager:
             limits=limits or Limits(),
             security_mode=_choice(SecurityMode, security_mode, "security_mode"),
             isolation=_choice(Isolation, isolation, "isolation"),
+            require_cgroups=require_cgroups,
         )
         self._settings = wiring.Settings(
             home=Path(home) if home is not None else wiring.default_home(),

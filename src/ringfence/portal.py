@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -25,14 +24,30 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run `work` and wait for it; an interrupt cancels it and waits until it has cleaned up."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        outcome: Future[_T] = Future()
+        tasks: list[asyncio.Task[_T]] = []
+
+        def start() -> None:
+            task = self._loop.create_task(work)
+            tasks.append(task)
+            task.add_done_callback(lambda done: _copy(done, outcome))
+
+        self._loop.call_soon_threadsafe(start)
         try:
-            return future.result()
+            return outcome.result()
         except KeyboardInterrupt:
-            future.cancel()
-            with contextlib.suppress(CancelledError):
-                future.result()
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            outcome.exception()  # returns when the run is gone
             raise
+
+
+def _copy(done: asyncio.Task[_T], outcome: Future[_T]) -> None:
+    if done.cancelled():
+        outcome.set_exception(CancelledError())
+    elif (error := done.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(done.result())
 
 
 def portal() -> Portal:

@@ -107,6 +107,10 @@ class Worker(Protocol):
         """
         ...
 
+    def left_files(self) -> bool:
+        """Whether there is anything to harvest; cheap, unlike harvesting."""
+        ...
+
     def harvest(self, limits: Limits) -> Harvest:
         """Read what the dead guest left, and keep a session's changes."""
         ...

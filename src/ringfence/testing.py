@@ -104,6 +104,10 @@ class ScriptedWorker:
             on_output("stdout", ending.stdout)
         return ending
 
+    def left_files(self) -> bool:
+        """Always harvest what the script says."""
+        return True
+
     def harvest(self, limits: Limits) -> Harvest:  # noqa: ARG002  the signature of every worker
         """Return what the script left."""
         return self.harvested

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringfence.capability.limits import MIB, Limits
+from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
 from ringfence.ports import Job, WorkerLost
 
@@ -199,6 +200,22 @@ async def test_a_package_environment_is_shown_to_those_who_asked(bench: Bench, p
     )
     assert child.stdout == "6\n"
     assert (await bench.run(code)).ending.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()", "starts threads"),
+        ("raise SystemExit(3)", "importing troublesome failed: SystemExit: 3"),
+        ("import no_such_module", "importing troublesome failed: ModuleNotFoundError"),
+    ],
+)
+def test_a_preload_that_cannot_be_shared_is_a_wrong_request(bench: Bench, public: Path, module: str, said: str) -> None:
+    (public / "troublesome.py").write_text(module)
+    with pytest.raises(InvalidRequest, match=said) as refusal:
+        bench.start(packages=str(public), preload=("troublesome",))
+    assert refusal.value.reason == "preload_failed"
+    bench.start().discard()
 
 
 @pytest.fixture

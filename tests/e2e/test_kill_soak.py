@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -56,7 +55,8 @@ async def main():
                         tree = "for i in 1 2 3 4 5 6; do (setsid sleep 1000 &); done; echo x; sleep 1000"
                         await plain.execute_shell(tree, timeout=rng.random(), on_output=event)
                     case 3:
-                        await session.execute_code("python", "open('f', 'wb').write(bytes(10**6)); print(1)", on_output=event)
+                        change = "open('f', 'wb').write(bytes(10**6)); print(1)"
+                        await session.execute_code("python", change, on_output=event)
                     case 4:
                         other = Limits(inodes=5000 + rng.randrange(3))
                         await plain.execute_code("python", "print(1)", limits=other, on_output=event)
@@ -90,7 +90,6 @@ class Somebody:
         return [sys.executable, "-c", code, str(self.directory / "home"), *arguments]
 
     def start(self, code: str, *arguments: str) -> subprocess.Popen[bytes]:
-        who: dict[str, Any] = {} if self.uid is None else {"user": self.uid, "group": self.uid, "extra_groups": []}
         return subprocess.Popen(
             self.command(code, *arguments),
             stdout=subprocess.PIPE,
@@ -102,7 +101,9 @@ class Somebody:
                 "HOME": str(self.directory),
                 "TMPDIR": str(self.directory / "tmp"),
             },
-            **who,
+            user=self.uid,
+            group=self.uid,
+            extra_groups=None if self.uid is None else [],
         )
 
 
@@ -189,7 +190,7 @@ def start_next(somebody: Somebody, isolation: str, killed: list[int]) -> None:
     left = [path for pid in (*killed, survivor.pid) for path in cgroups_of(pid)]
     assert left == []
     assert list((somebody.directory / "tmp").iterdir()) == []
-    assert [path for path in (somebody.directory / "home").rglob("staging/*")] == []
+    assert list((somebody.directory / "home").rglob("staging/*")) == []
     killed.clear()
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from typing import TypeVar
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError
+from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, OnOutput, Status
 from ringfence.ports import Ending, Harvest, Job, Worker, WorkerLost, WorkerSpec
 
+_T = TypeVar("_T")
 _ATTEMPTS = 3
 _TIMEOUTS = ("wall_timeout", "cpu_timeout")
 _EXPLANATIONS = {
@@ -42,9 +44,13 @@ class CodeExecutor:
         for _ in range(_ATTEMPTS):
             worker = await self._keeper.lease(spec)
             try:
-                worker.place(operation.files, operation.inputs)
+                require_cgroups(worker, profile)
+                if operation.files or operation.inputs:
+                    await _in_a_thread(worker.place, operation.files, operation.inputs)
                 ending = await worker.run(job, on_output)
-                harvest = worker.harvest(profile.limits)
+                harvest = Harvest()
+                if worker.left_files():
+                    harvest = await _in_a_thread(worker.harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost
                 # what ended this one, a killed zygote or another run of the session, has ended its siblings too
@@ -56,6 +62,30 @@ class CodeExecutor:
                 self._keeper.invalidate(spec)
             return result_of(worker, ending, harvest, profile.limits)
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
+
+
+async def _in_a_thread(work: Callable[..., _T], *arguments: object) -> _T:
+    """Do what may be slow beside the event loop; it is finished when this returns, also to a cancelled caller."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def require_cgroups(worker: Worker, profile: Profile) -> None:
+    """Refuse a box whose memory is only sampled, where the profile will not have that.
+
+    Raises:
+        IsolationUnavailable: No cgroup holds the memory of this run; nothing ran.
+    """
+    if profile.require_cgroups and worker.layers.memory_limit != "cgroup":
+        raise IsolationUnavailable(
+            "no cgroup holds the memory of a run here, and the profile requires one",
+            reason="cgroups_missing",
+            fix="`ringfence doctor` prints how to get one",
+        )
 
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None) -> WorkerSpec:

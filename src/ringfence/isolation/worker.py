@@ -7,6 +7,7 @@ privilege is gone; nothing here is a security boundary.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import resource
@@ -85,6 +86,7 @@ def _run_python(code: str, args: list[str]) -> NoReturn:
     sys.modules["__main__"] = main
     sys.argv[:] = ["-c", *args]
     status = 0
+    gc.enable()
     try:
         exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102  what the box is for
     except SystemExit as end:

@@ -35,19 +35,30 @@ class RunDirectory:
     _placed: dict[str, int] = field(default_factory=dict, init=False)
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
-        """Write `files` into the work directory and `inputs` where the guest can only read.
-
-        Raises:
-            WorkerLost: The session's files have changed since this worker was parked over them.
-        """
-        if self.session is not None and self.session.generation() != self.generation:
-            raise WorkerLost("the session's files have changed since this worker was parked")
+        """Write `files` into the work directory and `inputs` where the guest can only read."""
         if files:
             self._place(self.work, files, "work")
             with _Opened(self.fd, self.work) as upper:
                 self._placed = {name: _changed_at(upper, name) for name in self._changes(upper).files}
         if inputs:
             self._place("inputs", inputs, "inputs")
+
+    def require_fresh(self) -> None:
+        """Refuse to run over a state of the session that is no longer its last.
+
+        Raises:
+            WorkerLost: The session's files have changed since this worker was parked over them.
+        """
+        if self.session is not None and self.session.generation() != self.generation:
+            raise WorkerLost("the session's files have changed since this worker was parked")
+
+    def has_files(self) -> bool:
+        """Whether the guest or its caller left anything in the work directory or among the artifacts."""
+        for name in ("artifacts", self.work):
+            with _Opened(self.fd, name) as directory:
+                if not _is_empty(directory):
+                    return True
+        return False
 
     def _place(self, name: str, files: Mapping[str, bytes], under: str) -> None:
         with _Opened(self.fd, name) as directory:
@@ -60,8 +71,6 @@ class RunDirectory:
         """Read artifacts and changes; with a session, keep the changes."""
         artifacts, notes = self._artifacts(limits)
         with _Opened(self.fd, self.work) as upper:
-            if _is_empty(upper):
-                return Harvest(artifacts, (), tuple(notes))
             changes = self._changes(upper)
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
@@ -72,8 +81,6 @@ class RunDirectory:
 
     def _artifacts(self, limits: Limits) -> tuple[tuple[Artifact, ...], list[str]]:
         with _Opened(self.fd, "artifacts") as directory:
-            if _is_empty(directory):
-                return (), []
             found = collect(
                 directory,
                 max_bytes=limits.artifact_bytes,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _sitebuiltins
+import builtins
 import gc
 import os
 import sys
@@ -27,6 +29,10 @@ def prepare(config: dict[str, Any]) -> None:
     sys.path[:] = ["", *(path for path in sys.path if path not in ("", config["source"])), *config["sys_path"]]
     # a guest that is killed has then shown every line it finished
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # what `site` gives an interpreter; it does not run here, because it would look for packages on the host
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    builtins.help = _sitebuiltins._Helper()
     for module in config["preload"]:
         _preload(module)
     worker.warm()
@@ -34,6 +40,8 @@ def prepare(config: dict[str, Any]) -> None:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
+    # a collection would write into every object and so copy every page; the guest gets it back
+    gc.disable()
 
 
 def _preload(module: str) -> None:

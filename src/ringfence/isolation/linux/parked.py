@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import select
@@ -83,6 +84,7 @@ class ParkedWorker:
     async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
         """Hand over the job and stay with it until every process of the guest is gone."""
         loop = asyncio.get_running_loop()
+        self.directory.require_fresh()
         self.meter.begin(job.limits)
         listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
@@ -185,6 +187,10 @@ class ParkedWorker:
             cpu_ms=cpu_ms or 0,
             memory_peak_bytes=peak,
         )
+
+    def left_files(self) -> bool:
+        """Whether there is anything to harvest."""
+        return self.directory.has_files()
 
     def harvest(self, limits: Limits) -> Harvest:
         """Read what the dead guest left, and keep a session's changes."""
@@ -372,7 +378,8 @@ def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
 def _close_in_child() -> None:
     """Close a forked child's copies: while it holds one, no guest of the parent would see its input end."""
     for streams in tuple(_open_streams):
-        streams.close()
+        with contextlib.suppress(OSError):  # another thread of the parent was just closing them
+            streams.close()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
