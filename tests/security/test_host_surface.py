@@ -46,7 +46,7 @@ async def test_workers_that_died_while_parked_become_no_answer(backend: str, whi
     async with SandboxManager(isolation=backend) as manager:
         for pids in await parked(manager):
             strike(pids[which], signal.SIGKILL)
-            while alive(pids[1]):
+            while alive(pids[1]):  # noqa: ASYNC110  the kernel tells only its parent
                 await asyncio.sleep(0.001)
         results = [await manager.execute(ExecutionRequest(f"print({n})")) for n in range(6)]
         assert [result.stdout for result in results] == [f"{n}\n" for n in range(6)]
