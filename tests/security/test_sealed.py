@@ -29,7 +29,7 @@ async def test_what_the_host_sees_of_a_parked_worker_is_every_layer(backend: str
         assert observe.missing_layers(seen, observe.own_namespaces(), filters=2) == ()
         assert sorted(os.listdir(f"/proc/{worker}/fd")) == ["0", "1", "2", "3"]
         assert read(worker, "environ") in ("", "PWD=/\0")
-        assert int(read(init, "status").partition("Seccomp_filters:")[2].split()[0]) == 3
+        assert int(read(init, "status").partition("Seccomp_filters:")[2].split()[0]) >= 1
 
 
 def read(pid: int, name: str) -> str:
