@@ -25,7 +25,7 @@ class Kind(IntEnum):
     STDERR = 6
     RESIZE = 7  # host → worker: the guest's terminal has a new size
     SIGNAL = 8  # host → worker: deliver a signal to the guest
-    EXIT = 9  # init → host: how the guest ended: wait status, cpu in µs, peak in KiB, as decimal numbers
+    EXIT = 9  # parent → host: wait status, cpu in µs, peak in KiB, then what is left: all decimal numbers
     FAILED = 10  # init → host: the box could not be built; stage and reason, as JSON
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
 import types
 
@@ -34,9 +35,15 @@ def warm() -> None:
     Decoder().feed(_READY)
 
 
-def serve(job_fd: int) -> NoReturn:
-    """Say ready, take one job from `job_fd`, and become the guest."""
-    os.write(job_fd, _READY)
+def serve(job_fd: int, anchor: int | None) -> NoReturn:
+    """Say ready, take one job from `job_fd`, and become the guest; `anchor` is a pidfd the host is to have."""
+    if anchor is None:
+        os.write(job_fd, _READY)
+    else:
+        channel = socket.socket(fileno=job_fd)
+        channel.sendmsg([_READY], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, anchor.to_bytes(4, sys.byteorder))])
+        channel.detach()
+        os.close(anchor)
     job = _receive(job_fd)
     os.write(job_fd, _STARTED)
     os.close(job_fd)
@@ -46,7 +53,7 @@ def serve(job_fd: int) -> NoReturn:
 def _receive(job_fd: int) -> dict[str, Any]:
     decoder = Decoder()
     while True:
-        data = os.read(job_fd, 1 << 20)
+        data = os.read(job_fd, 1 << 16)
         if not data:
             os._exit(0)  # the host let go of this worker without using it
         for kind, payload in decoder.feed(data):

@@ -101,7 +101,8 @@ class BwrapBackend:
         init_pid: int,
     ) -> Box:
         run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
-        run["pids"] = spec.pids + 1  # here the init is one of them
+        # here the init is one of the run's processes, and it, not the zygote, waits for the worker
+        run |= {"pids": spec.pids, "own_pids": 1, "anchor": False}
         answer, received = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run})
         if "requested" in answer:
             raise InvalidRequest(answer["requested"], reason="preload_failed")

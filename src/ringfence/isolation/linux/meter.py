@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
@@ -30,6 +30,8 @@ class Meter:
     """The processes that everything of the run descends from."""
     cgroup: RunCgroup | None
     controllers: frozenset[str]
+    anchor_pid: int | None = None
+    """The process that only shares the worker's memory; counted once is enough."""
     _parked_cpu_ms: int = field(default=0, init=False)
     _sampled_peak: int = field(default=0, init=False)
     _sampled_cpu_ms: int | None = field(default=None, init=False)
@@ -48,7 +50,7 @@ class Meter:
         if self.cgroup is None:
             return
         try:
-            self.cgroup.tighten(limits)
+            self.cgroup.tighten(own_process_on_top(limits))
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
@@ -64,7 +66,7 @@ class Meter:
         """Look once; name the limit that the box as a whole has passed."""
         cpu_ms = self._cpu_ms() if self.cgroup is not None else None
         if cpu_ms is None or "memory" not in self.controllers:
-            sample = ProcMeter(self.roots).sample()
+            sample = ProcMeter(self.roots, self.anchor_pid).sample()
             if "memory" not in self.controllers:
                 self._sampled_peak = max(self._sampled_peak, sample.memory_bytes)
                 if sample.memory_bytes > limits.memory_bytes:
@@ -88,6 +90,11 @@ class Meter:
     def bury(self) -> bool:
         """Remove the cgroup; False while the kernel still finds somebody in it."""
         return self.cgroup is None or self.cgroup.remove()
+
+
+def own_process_on_top(limits: Limits) -> Limits:
+    """Return the limits of a box's cgroup: the guest's, and room for the one process in it that is ours."""
+    return replace(limits, pids=limits.pids + 1)
 
 
 def memory_note(controllers: frozenset[str], limits: Limits) -> tuple[str, ...]:

@@ -46,12 +46,14 @@ class ProcMeter:
     """Samples everything below a run's init and its worker, which need not be one tree."""
 
     roots: tuple[int, ...]
+    anchor: int | None = None
+    """A process that shares another's memory and is not to be counted twice."""
 
     def sample(self) -> Sample:
         """Look once; a run that is already gone has used nothing that can still be seen."""
         ticks = memory = 0
         exact = True
-        pids = descendants(self.roots)
+        pids = [pid for pid in descendants(self.roots) if pid != self.anchor]
         for pid in pids:
             with contextlib.suppress(*_VANISHED):
                 ticks += cpu_ticks(read_proc(pid, "stat"))

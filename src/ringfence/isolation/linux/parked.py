@@ -47,6 +47,33 @@ class Streams:
 
 
 @dataclass(slots=True)
+class Anchor:
+    """The sleeping process that shares a worker's memory; see `kernel.anchor_memory`."""
+
+    pidfd: int
+
+    def is_all_of(self, left: tuple[int, ...]) -> bool:
+        """Whether the processes `left` in a box are the living anchor alone.
+
+        By its descriptor, not its number: a guest could kill it and have another process take the number.
+        """
+        if len(left) != 1 or self.pidfd < 0:
+            return False
+        info = os.open(f"/proc/self/fdinfo/{self.pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _, _, levels = os.read(info, 1024).partition(b"\nNSpid:")
+        finally:
+            os.close(info)
+        # ours, then the zygote's, in whose numbers `left` is written
+        return levels.partition(b"\n")[0].split()[1:2] == [b"%d" % left[0]]
+
+    def close(self) -> None:
+        """Let go of it; it ends with its box."""
+        os.close(self.pidfd)
+        self.pidfd = -1
+
+
+@dataclass(slots=True)
 class ParkedWorker:
     """Implements `ports.Worker` for boxes that share this kernel."""
 
@@ -63,6 +90,7 @@ class ParkedWorker:
     streams: Streams
     events: select.epoll
     """Readable when there is output, or when the end of the guest is told."""
+    anchor: Anchor | None
     directory: RunDirectory
     meter: Meter
     on_discard: Callable[[], None]
@@ -76,10 +104,12 @@ class ParkedWorker:
         """Kill pid 1 of the box, and with it, in the kernel, everything in it."""
         if self._killed_by is None:
             self._killed_by = why
-        try:
+        self.bury()
+
+    def bury(self) -> None:
+        """End what is left in the box, whoever it was that ended the guest."""
+        with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            return
 
     async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
         """Hand over the job and stay with it until every process of the guest is gone."""
@@ -198,8 +228,10 @@ class ParkedWorker:
 
     def discard(self) -> None:
         """Kill whatever is left and free everything."""
-        self.kill("discarded")
+        self.bury()
         self.events.close()
+        if self.anchor is not None:
+            self.anchor.close()
         self.streams.close()
         self.status.close()
         self.job.close()
@@ -210,11 +242,12 @@ class ParkedWorker:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """The last words of a box's init: how the guest ended and what it used."""
+    """What the guest's parent saw: how it ended, what it used, and which processes it left."""
 
     wait_status: int
     cpu_us: int
     peak_kib: int
+    left: tuple[int, ...] = ()
 
 
 class _Listener:
@@ -246,6 +279,8 @@ class _Watch:
         self._status = worker.status
         self._pidfd = worker.pidfd
         self._events = worker.events
+        self._anchor = worker.anchor
+        self._bury = worker.bury
         self._said: list[tuple[Kind, bytes]] = []
         self.over: asyncio.Future[None] = loop.create_future()
 
@@ -275,7 +310,8 @@ class _Watch:
         """Return what was said of the guest's end, or None when nobody was left to say it."""
         for kind, payload in self._said:
             if kind is Kind.EXIT:
-                return Farewell(*map(int, payload.split()))
+                wait_status, cpu_us, peak_kib, *left = map(int, payload.split())
+                return Farewell(wait_status, cpu_us, peak_kib, tuple(left))
         return None
 
     def _look(self) -> None:
@@ -301,13 +337,18 @@ class _Watch:
         return True
 
     def _end_was_told(self) -> None:
-        """The end is told when nothing of the guest is left; without a word, wait until the kernel has buried all."""
+        """The guest has ended; it is over when nothing of it is left, at the latest when its namespace is dead."""
         self._said += _messages(self._status)
         self._events.unregister(self._status)
-        if self.farewell() is not None:
+        farewell = self.farewell()
+        if farewell is not None and self._is_alone(farewell.left):
             self._finish()
-        else:
-            self._events.register(self._pidfd, select.EPOLLIN)
+            return
+        self._bury()
+        self._events.register(self._pidfd, select.EPOLLIN)
+
+    def _is_alone(self, left: tuple[int, ...]) -> bool:
+        return not left or (self._anchor is not None and self._anchor.is_all_of(left))
 
     def _finish(self) -> None:
         if not self.over.done():

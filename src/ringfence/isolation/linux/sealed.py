@@ -57,7 +57,7 @@ def limit(spec: dict[str, Any]) -> None:
     for what, most in (
         (resource.RLIMIT_FSIZE, spec["file_bytes"]),
         (resource.RLIMIT_NOFILE, spec["open_files"]),
-        (resource.RLIMIT_NPROC, spec["pids"]),
+        (resource.RLIMIT_NPROC, spec["pids"] + spec["own_pids"]),
     ):
         resource.setrlimit(what, (most, most))
     # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
@@ -80,10 +80,12 @@ def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
         os.dup2(job, 3)
         kernel.close_all_from(4)
     if spec["exec"]:
+        # its memory is not this one, so there is nothing to anchor
         os.set_inheritable(3, True)
         os.execve(spec["exec"][0], spec["exec"], os.environ)  # noqa: S606  a parked interpreter, named by the host
+    anchor = kernel.anchor_memory() if spec["anchor"] else None
     worker.warm()
-    worker.serve(3)
+    worker.serve(3, anchor)
 
 
 def watch(pid: int, status: int, sealing: Sealing) -> NoReturn:
@@ -112,6 +114,6 @@ def _bury_the_rest() -> None:
         return
 
 
-def farewell(wait_status: int, user: float, system: float, peak_kib: int) -> bytes:
-    """Return the message that says how a guest ended."""
-    return encode(Kind.EXIT, b"%d %d %d" % (wait_status, (user + system) * 1e6, peak_kib))
+def farewell(wait_status: int, user: float, system: float, peak_kib: int, left: bytes = b"") -> bytes:
+    """Return the message that says how a guest ended, and which processes it may have left."""
+    return encode(Kind.EXIT, b"%d %d %d %s" % (wait_status, (user + system) * 1e6, peak_kib, left))

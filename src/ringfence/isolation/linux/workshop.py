@@ -17,8 +17,8 @@ from ringfence.errors import InternalError
 from ringfence.isolation.linux import channel, observe
 from ringfence.isolation.linux.cgroup_contract import CgroupHost
 from ringfence.isolation.linux.cgroups import detect
-from ringfence.isolation.linux.meter import Meter, memory_note
-from ringfence.isolation.linux.parked import ParkedWorker, Streams, watch_ends
+from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
+from ringfence.isolation.linux.parked import Anchor, ParkedWorker, Streams, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
@@ -28,6 +28,7 @@ _BUILD_SECONDS = 20.0
 _FILTERS_PER_WORKER = 2
 _LAST_BURIALS = 100
 _CREDENTIALS = struct.Struct("3i")
+_DESCRIPTOR = struct.Struct("i")
 
 
 @dataclass(slots=True)
@@ -132,11 +133,13 @@ class Workshop:
         meter = Meter(roots, None, frozenset())
         try:
             if cgroups.report.kind != "none":
-                cgroup = cgroups.create(box.sandbox_id, self._limits)
+                cgroup = cgroups.create(box.sandbox_id, own_process_on_top(self._limits))
                 meter = Meter(roots, cgroup, cgroups.report.controllers)
                 cgroup.attach(box.first_pid)
             box.gate.send(b"g")
-            worker_pid = _await_ready(box.ends)
+            worker_pid, anchor = _await_ready(box.ends)
+            meter.roots = (box.init_pid, worker_pid)
+            meter.anchor_pid = pid_of(anchor) if anchor is not None else None
             layers = self._observe(worker_pid, box, cgroups)
             meter.park()
         except BaseException:
@@ -160,6 +163,7 @@ class Workshop:
             job=box.ends.job,
             streams=box.ends.streams,
             events=watch_ends(box.ends.streams, box.ends.status),
+            anchor=Anchor(anchor) if anchor is not None else None,
             directory=box.directory,
             meter=meter,
             on_discard=discard,
@@ -235,20 +239,23 @@ def pid_of(pidfd: int) -> int:
     return pid
 
 
-def _await_ready(ends: HostEnds) -> int:
-    """Wait until the worker is parked and return its pid, as the kernel attached it to the message."""
+def _await_ready(ends: HostEnds) -> tuple[int, int | None]:
+    """Wait until the worker is parked; return its pid, as the kernel attached it, and a pidfd of its anchor."""
     decoder = Decoder(limit=4096)
+    space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
     while True:
         try:
-            data, ancillary, _, _ = ends.job.recvmsg(4096, socket.CMSG_SPACE(_CREDENTIALS.size))
+            data, ancillary, _, _ = ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:
             raise InternalError("the worker did not become ready in time") from None
         except ConnectionError:
             data, ancillary = b"", []
-        pids = [_CREDENTIALS.unpack(payload)[0] for _, kind, payload in ancillary if kind == socket.SCM_CREDENTIALS]
+        attached = {kind: payload for _, kind, payload in ancillary}
         for kind, payload in decoder.feed(data):
-            if kind is Kind.READY and pids and pids[0] > 0:
-                return int(pids[0])
+            if kind is Kind.READY and socket.SCM_CREDENTIALS in attached:
+                anchor = attached.get(socket.SCM_RIGHTS)
+                pid: int = _CREDENTIALS.unpack(attached[socket.SCM_CREDENTIALS])[0]
+                return pid, _DESCRIPTOR.unpack(anchor)[0] if anchor else None
             if kind is Kind.FAILED:
                 raise InternalError(f"the worker could not be sealed: {payload.decode('utf-8', 'replace')}")
         if not data:

@@ -98,6 +98,8 @@ class NativeBackend:
             "open_files": spec.open_files,
             "file_bytes": spec.file_bytes,
             "pids": spec.pids,
+            "own_pids": 1,
+            "anchor": True,
             "exec": command,
         }
         parked_over = session.generation() if session is not None else 0

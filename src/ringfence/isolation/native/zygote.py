@@ -32,7 +32,7 @@ class Run:
         self.status = status
         self.init_pidfd = os.pidfd_open(init)
         self.worker_pidfd = os.pidfd_open(worker)
-        self.farewell: bytes | None = None
+        self.told = False
 
     def release(self) -> None:
         """Let go of the descriptors."""
@@ -100,6 +100,8 @@ class Zygote:
         else:
             self._expect(run, run.worker_pidfd)
             channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd, run.worker_pidfd, directory])
+            # what the end of a run will touch is copied now, after the fork, so that nobody waits for it then
+            sealed.farewell(0, 0.0, 0.0, 0, _read(f"/proc/{init}/task/{init}/children"))
         finally:
             for fd in opened:
                 os.close(fd)
@@ -109,30 +111,24 @@ class Zygote:
         self._waiting.register(pidfd, select.EPOLLIN)
 
     def _step(self, run: Run) -> None:
-        """Take note of a death: the worker's first, then, if it left anything behind, its init's."""
-        if run.farewell is None:
-            _, wait_status, usage = os.wait4(run.worker, 0)
-            run.farewell = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss)
-            if not _has_children(run.init):
-                _tell(run)
-            os.kill(run.init, signal.SIGKILL)
-            self._expect(run, run.init_pidfd)
+        """Take note of a death: the worker's first, which the host is told; then the init's, whom the host kills."""
+        if run.told:
+            os.waitpid(run.init, 0)
+            run.release()
             return
-        # pid 1 of a namespace is dead only after everything else in it
-        os.waitpid(run.init, 0)
-        _tell(run)
-        run.release()
+        _, wait_status, usage = os.wait4(run.worker, 0)
+        # what lost its parent has become a child of the init
+        left = _read(f"/proc/{run.init}/task/{run.init}/children")
+        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, left)
+        with contextlib.suppress(OSError):  # the host no longer listens
+            os.write(run.status, words)
+        run.told = True
+        self._expect(run, run.init_pidfd)
 
 
-def _has_children(init: int) -> bool:
-    """Whether anything is left in the namespace: what loses its parent becomes a child of pid 1."""
-    with open(f"/proc/{init}/task/{init}/children", "rb") as file:
-        return bool(file.read(1))
-
-
-def _tell(run: Run) -> None:
-    """Say how the guest ended, once; a host that no longer listens is not an error."""
-    if run.farewell:
-        with contextlib.suppress(OSError):
-            os.write(run.status, run.farewell)
-        run.farewell = b""
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1024)
+    finally:
+        os.close(fd)
