@@ -239,7 +239,7 @@ class SandboxManager:
                     f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
                 )
             limits = replace(limits, wall_seconds=float(request.timeout))
-        return replace(self._profile, limits=limits)
+        return self._profile if limits is self._profile.limits else replace(self._profile, limits=limits)
 
 
 class OutputStream:

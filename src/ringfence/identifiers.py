@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-
 
 class TimeOrdered:
-    """Implements `ports.Identifiers` in the shape of a ULID with a prefix."""
+    """Implements `ports.Identifiers`."""
 
     def new(self, prefix: str) -> str:
-        """Return a name like `ex_01jb…`."""
-        number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
-        return f"{prefix}_{''.join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))}"
+        """Return a name like `ex_019a…`."""
+        return f"{prefix}_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"

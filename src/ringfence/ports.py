@@ -17,8 +17,10 @@ _DEFAULT = Limits()
 class Executor(Protocol):
     """Carries out one kind of operation."""
 
-    async def execute(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None) -> ExecutionResult:
-        """Run `operation` to its end; the guest's failure is in the result, ours is raised."""
+    async def execute(
+        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
+    ) -> ExecutionResult:
+        """Run `operation` as the execution `exec_id`; the guest's failure is in the result, ours is raised."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
@@ -64,7 +64,9 @@ class ScriptedExecutor:
     answer: Callable[[CodeRun], ExecutionResult] = lambda _: ExecutionResult(Status.SUCCEEDED, exit_code=0)
     asked: list[tuple[CodeRun, Profile]] = field(default_factory=list)
 
-    async def execute(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None) -> ExecutionResult:
+    async def execute(
+        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
+    ) -> ExecutionResult:
         """Return the scripted answer; its output is passed on first."""
         self.asked.append((operation, profile))
         result = self.answer(operation)
@@ -72,7 +74,7 @@ class ScriptedExecutor:
             for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
                 if data:
                     on_output(name, data)
-        return result
+        return replace(result, exec_id=exec_id)
 
 
 @dataclass(eq=False)

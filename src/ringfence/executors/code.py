@@ -34,7 +34,9 @@ class CodeExecutor:
         self._keeper = keeper
         self._environment = environment
 
-    async def execute(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None) -> ExecutionResult:
+    async def execute(
+        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
+    ) -> ExecutionResult:
         """Run `operation` once; a worker that fails before the guest starts is replaced, never believed."""
         packages = None
         if operation.packages:
@@ -60,7 +62,7 @@ class CodeExecutor:
                 self._keeper.release(worker)
             if harvest.changed and spec.session_id is not None:
                 self._keeper.invalidate(spec)
-            return result_of(worker, ending, harvest, profile.limits)
+            return result_of(exec_id, worker, ending, harvest, profile.limits)
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
 
 
@@ -103,13 +105,14 @@ def worker_spec(operation: CodeRun, limits: Limits, packages: str | None) -> Wor
     )
 
 
-def result_of(worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) -> ExecutionResult:
+def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) -> ExecutionResult:
     """Put what was seen from outside into the words of a result."""
     status, error, code, reason = judge(ending, limits)
     exit_code = ending.exit_code
     if ending.signal is not None and ending.killed_by is None:
         exit_code = 128 + ending.signal
     return ExecutionResult(
+        exec_id=exec_id,
         status=status,
         exit_code=exit_code,
         stdout_raw=ending.stdout,

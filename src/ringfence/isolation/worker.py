@@ -23,16 +23,31 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _READY = encode(Kind.READY)
-_WARM_UP = "x = [str(i) for i in range(3)]\ntry:\n    {}[1]\nexcept KeyError:\n    pass\n"
+_REHEARSAL = encode(
+    Kind.START,
+    json.dumps(
+        {
+            "language": "python",
+            "code": "try:\n    {}[1]\nexcept KeyError:\n    print('', end='', flush=True)\n",
+            "args": [],
+            "env": {},
+            "cpu_seconds": None,
+            "data_bytes": None,
+        }
+    ).encode(),
+)
 _STARTED = encode(Kind.STARTED)
 
 
 def warm() -> None:
-    """Touch what every job will touch, so that the copy-on-write faults happen before anybody waits."""
-    scope = {"__builtins__": __builtins__}
-    exec(compile(_WARM_UP, "<warm>", "exec"), scope)  # noqa: S102  our own text
-    json.loads(json.dumps({"code": "print(1)", "env": {}, "args": []}))
+    """Do once what a small job does, so that the copy-on-write faults happen before anybody waits."""
     Decoder().feed(_READY)
+    for _, payload in Decoder().feed(_REHEARSAL):
+        job = json.loads(payload)
+        tighten(job)
+        os.environ.update(job["env"])
+        _execute(job["code"], job["args"])
+    gc.disable()  # a collection would write into every object, and so copy every page
 
 
 def serve(job_fd: int, anchor: int | None) -> NoReturn:
@@ -72,7 +87,8 @@ def become_guest(job: dict[str, Any]) -> NoReturn:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)  # noqa: S606  the job itself
-    _run_python(job["code"], job["args"])
+    _reseed()
+    _finish(_execute(job["code"], job["args"]))
 
 
 def tighten(job: dict[str, Any]) -> None:
@@ -86,22 +102,21 @@ def tighten(job: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (data, data))
 
 
-def _run_python(code: str, args: list[str]) -> NoReturn:
-    _reseed()
+def _execute(code: str, args: list[str]) -> int:
+    """Run `code` as the main module of this interpreter and return the exit status it asks for."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     sys.argv[:] = ["-c", *args]
-    status = 0
     gc.enable()
     try:
         exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102  what the box is for
     except SystemExit as end:
-        status = _exit_status(end.code)
+        return _exit_status(end.code)
     except BaseException as error:  # noqa: BLE001  whatever the guest raises is its own
-        status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _report(error)
-    _finish(status)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
 
 
 def _reseed() -> None:

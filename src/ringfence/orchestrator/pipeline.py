@@ -31,6 +31,8 @@ class Orchestrator:
         """Everything it acts through is given to it."""
         self._executor = executor
         self._identifiers = identifiers
+        # most runs of a manager have the very same limits
+        self._checked: Limits | None = None
 
     async def run(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None = None) -> ExecutionResult:
         """Run `operation` under `profile`.
@@ -41,10 +43,11 @@ class Orchestrator:
         operations.check(operation)
         check_names(operation.files, under="work")
         check_names(operation.inputs, under="inputs")
-        check_limits(profile.limits)
+        if profile.limits is not self._checked:
+            check_limits(profile.limits)
+            self._checked = profile.limits
         exec_id = self._identifiers.new("ex")
-        result = await self._executor.execute(operation, profile, on_output)
-        return dataclasses.replace(result, exec_id=exec_id)
+        return await self._executor.execute(exec_id, operation, profile, on_output)
 
 
 def check_limits(limits: Limits) -> None:

@@ -67,7 +67,7 @@ def test_a_run_that_somebody_else_ended_is_no_budget_of_the_guest() -> None:
 
 @given(st.integers(1, 64))
 def test_every_signal_a_guest_can_die_of_has_a_result(number: int) -> None:
-    result = result_of(worker_of(), ended(exit_code=None, signal=number), Harvest(), LIMITS)
+    result = result_of("ex_1", worker_of(), ended(exit_code=None, signal=number), Harvest(), LIMITS)
     assert (result.status, result.exit_code) == (Status.FAILED, 128 + number)
 
 
@@ -85,7 +85,7 @@ def test_a_result_says_what_was_seen_from_outside() -> None:
         memory_peak_bytes=4096,
     )
     artifact = Artifact("plot.png", 3, "00")
-    result = result_of(worker_of(), ending, Harvest((artifact,), ("a.txt",), ("a note",)), LIMITS)
+    result = result_of("ex_1", worker_of(), ending, Harvest((artifact,), ("a.txt",), ("a note",)), LIMITS)
     assert (result.stdout, result.stdout_bytes, result.stdout_truncated) == ("ab", 9, True)
     assert (result.stderr, result.stderr_bytes, result.stderr_truncated) == ("c", 1, False)
     assert (result.elapsed_ms, result.cpu_ms, result.memory_peak_bytes) == (250.0, 12, 4096)
@@ -191,7 +191,7 @@ async def test_packages_are_built_once_for_each_run_and_name_the_worker() -> Non
     keeper = Keeper(backend, PoolPolicy(min_idle=0), default=WorkerSpec())
     try:
         operation = CodeRun(Language.PYTHON, "", packages=("pandas",))
-        await CodeExecutor(keeper, environment).execute(operation, Profile(LIMITS), None)
+        await CodeExecutor(keeper, environment).execute("ex_1", operation, Profile(LIMITS), None)
     finally:
         keeper.close()
     assert asked == [("pandas",)]
@@ -218,7 +218,7 @@ def executor(
     code = CodeExecutor(keeper, lambda packages: pytest.fail(f"nobody asked for {packages}"))
 
     def run(operation: CodeRun, on_output: OnOutput | None = None) -> asyncio.Future[ExecutionResult]:
-        return asyncio.ensure_future(code.execute(operation, Profile(limits), on_output))
+        return asyncio.ensure_future(code.execute("ex_1", operation, Profile(limits), on_output))
 
     try:
         yield run, backend

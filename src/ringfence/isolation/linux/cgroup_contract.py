@@ -68,6 +68,9 @@ class RunCgroup(Protocol):
     def cpu_ms(self) -> int | None:
         """Read the one counter that is looked at while a run goes on."""
 
+    def memory_peak_bytes(self) -> int | None:
+        """Read the most memory the run ever held."""
+
     def remove(self) -> bool:
         """Give the cgroup back; False while a process still dies in it, and then it may be called again."""
 

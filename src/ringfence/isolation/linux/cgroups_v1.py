@@ -185,17 +185,21 @@ class V1Run:
                 return round(used / 1e6)
         return None
 
+    def memory_peak_bytes(self) -> int | None:
+        """Return the most memory that was ever charged to this run."""
+        if self.memory is None:
+            return None
+        return int(read_at(self.memory.fd, f"{self.name}/memory.max_usage_in_bytes"))
+
     def usage(self) -> Usage:
         """Read the kernel's counters of this run."""
-        peak: int | None = None
         oom_kills = refused = 0
         for tree, directory in self._directories():
             if "memory" in tree.controllers:
-                peak = int(read_at(tree.fd, f"{directory}/memory.max_usage_in_bytes"))
                 oom_kills = counter(read_at(tree.fd, f"{directory}/memory.oom_control"), b"oom_kill")
             if "pids" in tree.controllers:
                 refused = counter(read_at(tree.fd, f"{directory}/pids.events"), b"max") - self.lane.refused
-        return Usage(self.cpu_ms(), peak, oom_kills, refused)
+        return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills, refused)
 
     def remove(self) -> bool:
         """Remove the memory directory and hand the lane on; False while a process still dies in one of them."""

@@ -137,17 +137,21 @@ class V2Run:
         """Return the CPU time of everything that was ever in this run; every v2 cgroup counts it."""
         return round(counter(read_at(self._fd, f"{self.name}/cpu.stat"), b"usage_usec") / 1000)
 
+    def memory_peak_bytes(self) -> int | None:
+        """Return the most memory that was ever charged to this run; counted from Linux 5.19."""
+        if "memory" in self._controllers:
+            with contextlib.suppress(FileNotFoundError):
+                return int(read_at(self._fd, f"{self.name}/memory.peak"))
+        return None
+
     def usage(self) -> Usage:
-        """Read the kernel's counters of this run; the peak exists from Linux 5.19."""
-        peak: int | None = None
+        """Read the kernel's counters of this run."""
         oom_kills = refused = 0
         if "memory" in self._controllers:
             oom_kills = counter(read_at(self._fd, f"{self.name}/memory.events"), b"oom_kill")
-            with contextlib.suppress(FileNotFoundError):
-                peak = int(read_at(self._fd, f"{self.name}/memory.peak"))
         if "pids" in self._controllers:
             refused = counter(read_at(self._fd, f"{self.name}/pids.events"), b"max")
-        return Usage(self.cpu_ms(), peak, oom_kills, refused)
+        return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills, refused)
 
     def remove(self) -> bool:
         """Remove the directory; False while a process still dies in it."""

@@ -40,8 +40,6 @@ def prepare(config: dict[str, Any]) -> None:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
-    # a collection would write into every object and so copy every page; the guest gets it back
-    gc.disable()
 
 
 def _preload(module: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
@@ -19,7 +20,6 @@ class RunUsage:
 
     cpu_ms: int | None
     memory_peak_bytes: int | None
-    oom_kills: int
 
 
 @dataclass(slots=True)
@@ -81,17 +81,21 @@ class Meter:
 
     def finish(self) -> RunUsage:
         """Read the last numbers of a dead run."""
+        peak = self._sampled_peak or None
         if self.cgroup is None:
-            return RunUsage(None, self._sampled_peak or None, 0)
-        usage = self.cgroup.usage()
-        cpu_ms = None if usage.cpu_ms is None else max(0, usage.cpu_ms - self._parked_cpu_ms)
-        return RunUsage(cpu_ms, usage.memory_peak_bytes or self._sampled_peak or None, usage.oom_kills)
+            return RunUsage(None, peak)
+        return RunUsage(self._cpu_ms(), self.cgroup.memory_peak_bytes() or peak)
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel killed for want of memory; asked only when somebody was killed."""
+        return self.cgroup is not None and self.cgroup.usage().oom_kills > 0
 
     def bury(self) -> bool:
         """Remove the cgroup; False while the kernel still finds somebody in it."""
         return self.cgroup is None or self.cgroup.remove()
 
 
+@lru_cache(maxsize=64)
 def own_process_on_top(limits: Limits) -> Limits:
     """Return the limits of a box's cgroup: the guest's, and room for the one process in it that is ours."""
     return replace(limits, pids=limits.pids + 1)

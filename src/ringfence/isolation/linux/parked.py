@@ -194,7 +194,7 @@ class ParkedWorker:
             else:
                 exit_code = os.WEXITSTATUS(farewell.wait_status)
         if killed_by is None:
-            if usage.oom_kills and (signal_number == signal.SIGKILL or farewell is None):
+            if (farewell is None or signal_number == signal.SIGKILL) and self.meter.ran_out_of_memory():
                 killed_by = "memory"
             elif signal_number == signal.SIGXCPU:
                 killed_by = "cpu_timeout"
