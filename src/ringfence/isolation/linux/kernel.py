@@ -10,7 +10,7 @@ import ctypes
 import os
 import platform
 
-_CLONE_VM = 0x100
+_CLONE_VM, _CLONE_FILES = 0x100, 0x400
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWCGROUP = 0x0200_0000
 CLONE_NEWUTS = 0x0400_0000
@@ -168,7 +168,8 @@ def anchor_memory() -> int:
     _libc.sigprocmask(0, _every_signal, _usual_signals)
     try:
         # no exit signal: the guest's wait() does not see it among its children
-        pid = _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM, None), "clone")
+        # one table of descriptors for both: what the worker closes is closed
+        pid = _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM | _CLONE_FILES, None), "clone")
     finally:
         _libc.sigprocmask(2, _usual_signals, None)
     return os.pidfd_open(pid)

@@ -94,6 +94,7 @@ class ParkedWorker:
     directory: RunDirectory
     meter: Meter
     on_discard: Callable[[], None]
+    _used: bool = field(default=False, init=False)
     _killed_by: str | None = field(default=None, init=False)
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
@@ -114,6 +115,9 @@ class ParkedWorker:
     async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
         """Hand over the job and stay with it until every process of the guest is gone."""
         loop = asyncio.get_running_loop()
+        if self._used:
+            raise WorkerLost("a worker serves one run")
+        self._used = True
         self.directory.require_fresh()
         self.meter.begin(job.limits)
         listener = None if on_output is None else _Listener(on_output, self.kill)
@@ -121,24 +125,17 @@ class ParkedWorker:
             Capture("stdout", job.limits.stdout_bytes, listener),
             Capture("stderr", job.limits.stderr_bytes, listener),
         )
-        watch = _Watch(self, loop, captures)
+        watch = _Watch(self, loop, captures, job.limits)
         feed = _Feed(self.streams, loop, job.stdin)
         started = time.perf_counter()
         watch.begin()
         try:
             await self._send(loop, job)
             feed.begin()
-            timer = loop.call_later(job.limits.wall_seconds, self.kill, "wall_timeout")
-            sampler = loop.call_later(SAMPLE_SECONDS, self._sample, loop, job.limits, watch)
-            try:
-                # shielded: a cancelled caller must not make it look over
-                await asyncio.shield(watch.over)
-            finally:
-                timer.cancel()
-                sampler.cancel()
+            await watch.until_over()
         except asyncio.CancelledError:
             self.kill("cancelled")
-            await watch.until_over()
+            await watch.until_over_whatever_comes()
             raise
         finally:
             feed.end()
@@ -166,16 +163,6 @@ class ParkedWorker:
                 await loop.sock_sendall(self.job, data[sent:])
         except OSError as error:
             raise WorkerLost(f"the worker did not take its job: {error}") from error
-
-    def _sample(self, loop: asyncio.AbstractEventLoop, limits: Limits, watch: _Watch) -> None:
-        """Look at what cgroups cannot bound: the cpu time of the whole box, and memory where there is no cgroup."""
-        if watch.over.done():
-            return
-        over = self.meter.exceeded(limits)
-        if over is not None:
-            self.kill(over)
-            return
-        loop.call_later(SAMPLE_SECONDS, self._sample, loop, limits, watch)
 
     def _ending(self, farewell: Farewell | None, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
         """Put together what init, the cgroup and the pipes say; none of them was ever in the guest's hands.
@@ -272,9 +259,17 @@ class _Watch:
     """Feeds the captures from the pipes and notices when no process of the guest is left."""
 
     def __init__(
-        self, worker: ParkedWorker, loop: asyncio.AbstractEventLoop, captures: tuple[Capture, Capture]
+        self,
+        worker: ParkedWorker,
+        loop: asyncio.AbstractEventLoop,
+        captures: tuple[Capture, Capture],
+        limits: Limits,
     ) -> None:
         self._loop = loop
+        self._limits = limits
+        self._deadline = loop.time() + limits.wall_seconds
+        self._meter = worker.meter
+        self._kill = worker.kill
         self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
         self._status = worker.status
         self._pidfd = worker.pidfd
@@ -282,23 +277,42 @@ class _Watch:
         self._anchor = worker.anchor
         self._bury = worker.bury
         self._said: list[tuple[Kind, bytes]] = []
-        self.over: asyncio.Future[None] = loop.create_future()
+        self._over = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
         """Start watching; the loop sees one descriptor, which was set up when the worker was parked."""
         self._loop.add_reader(self._events.fileno(), self._look)
+        self._look_again_later()
 
     def end(self) -> None:
         """Stop watching."""
+        self._timer.cancel()
         self._loop.remove_reader(self._events.fileno())
 
     async def until_over(self) -> None:
+        """Wait until no process of the guest is left."""
+        while not self._over:
+            # one for each wait: a cancelled caller cancels its waiter, and that must not look like the end
+            self._waiter = self._loop.create_future()
+            await self._waiter
+
+    async def until_over_whatever_comes(self) -> None:
         """Wait for the end, however often the caller is cancelled meanwhile."""
-        while not self.over.done():
-            try:
-                await asyncio.shield(self.over)
-            except asyncio.CancelledError:
-                continue
+        while not self._over:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.until_over()
+
+    def _look_again_later(self) -> None:
+        self._timer = self._loop.call_at(min(self._deadline, self._loop.time() + SAMPLE_SECONDS), self._check_limits)
+
+    def _check_limits(self) -> None:
+        """Look at what no cgroup bounds: the time, the cpu time of the whole box, memory where there is no cgroup."""
+        over = "wall_timeout" if self._loop.time() >= self._deadline else self._meter.exceeded(self._limits)
+        if over is None:
+            self._look_again_later()
+        else:
+            self._kill(over)
 
     def drain(self) -> None:
         """Take what is left in the pipes; their writers are dead, so every read returns at once."""
@@ -330,7 +344,7 @@ class _Watch:
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
-            return not self.over.done()
+            return not self._over
         if not data:
             return False
         self._pipes[fd].add(data)
@@ -351,8 +365,9 @@ class _Watch:
         return not left or (self._anchor is not None and self._anchor.is_all_of(left))
 
     def _finish(self) -> None:
-        if not self.over.done():
-            self.over.set_result(None)
+        self._over = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class _Feed:
