@@ -1,0 +1,86 @@
+"""Attack: the process that keeps a dead guest's memory: it shares that memory, so whoever wakes it chooses its code."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.security.conftest import Ask
+
+pytestmark = pytest.mark.guarantee(8)
+
+# every process of the box but the guest and init; the anchor is among the first
+OTHERS = "others = [pid for pid in range(2, 50) if pid != os.getpid() and attempt(os.kill, pid, 0) != 'ESRCH']\n"
+
+REWRITE = """
+import mmap, time
+page = mmap.mmap(-1, 4096, prot=7)
+start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+flag = start + 2048
+# what the guest wants run: set the flag, then sleep
+page.write(b'\\x48\\xb8' + struct.pack('<Q', flag) + bytes.fromhex('c60001' 'b822000000' '0f05' 'ebf7'))
+pause = ctypes.cast(libc.pause, ctypes.c_void_p).value
+said['writable'] = libc.mprotect(ctypes.c_void_p(pause & ~4095), 8192, 7)
+text = ctypes.string_at(pause, 96)
+places = [at for at in range(90) if text[at:at + 2] == b'\\x0f\\x05']
+for at in places:
+    jump = b'\\x48\\xb8' + struct.pack('<Q', start) + b'\\xff\\xe0'
+    ctypes.memmove(pause + at, jump, len(jump))
+for pid in others:
+    attempt(os.kill, pid, signal.SIGSTOP)
+    attempt(os.kill, pid, signal.SIGCONT)
+end = time.monotonic() + 0.5
+while not ctypes.string_at(flag, 1)[0] and time.monotonic() < end:
+    time.sleep(0.01)
+said['places'] = len(places)
+said['ran'] = ctypes.string_at(flag, 1)[0]
+"""
+
+SIGNAL = """
+said['kill'] = sorted({attempt(os.kill, pid, number) for pid in others for number in range(65)})
+said['descriptor'] = sorted({attempt(signal.pidfd_send_signal, os.pidfd_open(pid), 19) for pid in others})
+said['thread'] = sorted({call('tgkill', pid, pid, 19) for pid in others})
+said['seen'] = [name for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()]
+"""
+
+# the kernel sends for the guest, and a descriptor that is still open sends when the guest is dead
+BY_DESCRIPTOR = """
+import fcntl, time
+for pid in others:
+    receiver, sender = socket.socketpair()
+    fcntl.fcntl(receiver, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(receiver, 10, signal.SIGKILL)
+    fcntl.fcntl(receiver, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    sender.send(b'x')
+time.sleep(0.1)
+said['ended'] = [pid for pid in others if attempt(os.kill, pid, 0) == 'ESRCH']
+"""
+
+# the option that waits for children without an exit signal too
+WAIT = """
+said['wait'] = attempt(os.waitpid, -1, 0)
+said['wait for all'] = os.waitpid(-1, 0x40000000 | os.WNOHANG)[0] if given[0] == 'native' else 0
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the payload is machine code")
+def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(ask: Ask) -> None:
+    said = ask(OTHERS + REWRITE)
+    assert said["writable"] == 0  # the attack got as far as it can
+    assert said["places"] > 0
+    assert said["ran"] == 0
+
+
+def test_no_other_process_of_the_box_can_be_signalled_or_seen(ask: Ask) -> None:
+    said = ask(OTHERS + SIGNAL)
+    assert said.pop("seen") in ([], ["1"])
+    outcomes = {outcome for each in said.values() for outcome in each}
+    assert outcomes <= {"EPERM", "EINVAL", "ValueError"}
+
+
+def test_no_descriptor_can_be_made_to_signal_another_process_of_the_box(ask: Ask) -> None:
+    assert ask(OTHERS + BY_DESCRIPTOR)["ended"] == []
+
+
+def test_waiting_for_children_does_not_find_the_anchor(ask: Ask, backend: str) -> None:
+    assert ask(WAIT, backend) == {"wait": "ECHILD", "wait for all": 0}
