@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
@@ -23,7 +23,9 @@ from ringfence.operation import Language
 from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
-from ringfence.workspaces.session import SessionWorkspace
+
+if TYPE_CHECKING:
+    from ringfence.workspaces.session import SessionWorkspace
 
 
 @dataclass(frozen=True, slots=True)
