@@ -140,6 +140,7 @@ class NativeBackend:
                 current.spawned += 1
                 current.alive += 1
                 return current
+        self._workshop.look_around()
         # started outside the lock: others go on with the old one meanwhile
         fresh = _Generation(ForkServer(self._outfit(spec)), time.monotonic(), spawned=1, alive=1)
         with self._lock:
