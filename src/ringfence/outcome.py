@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -152,6 +151,8 @@ class ExecutionResult:
     @property
     def out(self) -> Mapping[str, Any]:
         """A digest view of the output, for records that must not hold content."""
+        import hashlib  # not at the top: it is slow to import, and most runs are not asked for digests
+
         return {
             "stdout_sha256": hashlib.sha256(self.stdout_raw).hexdigest(),
             "stderr_sha256": hashlib.sha256(self.stderr_raw).hexdigest(),

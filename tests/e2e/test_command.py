@@ -28,7 +28,10 @@ def ringfence(*words: str, **options: Any) -> subprocess.CompletedProcess[bytes]
 
 def start(*words: str, **options: Any) -> subprocess.Popen[bytes]:
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([*COMMAND, *words], **options)
+    # a shell starts background jobs with SIGINT ignored, and the command would rightly leave it so
+    return subprocess.Popen(
+        [*COMMAND, *words], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options
+    )
 
 
 def test_a_program_runs_and_its_output_is_all_there_is() -> None:

@@ -11,7 +11,6 @@ from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, OnOutput
 from ringfence.ports import Executor, Identifiers
-from ringfence.workspaces.place import check_names
 
 _BOUNDS = tuple(
     (
@@ -41,8 +40,8 @@ class Orchestrator:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
         """
         operations.check(operation)
-        check_names(operation.files, under="work")
-        check_names(operation.inputs, under="inputs")
+        if operation.files or operation.inputs:
+            check_names(operation)
         if profile.limits is not self._checked:
             check_limits(profile.limits)
             self._checked = profile.limits
@@ -69,3 +68,15 @@ def check_limits(limits: Limits) -> None:
             raise InvalidRequest(
                 f"{name} of {value} is beyond the system's ceiling of {most}", reason="limit_exceeds_ceiling"
             )
+
+
+def check_names(operation: CodeRun) -> None:
+    """Refuse names of files that could not be placed exactly so.
+
+    Raises:
+        InvalidRequest: Naming the path.
+    """
+    from ringfence.workspaces import place  # not at the top: most runs bring no files
+
+    place.check_names(operation.files, under="work")
+    place.check_names(operation.inputs, under="inputs")

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from ringfence.errors import InternalError, InvalidRequest, Unavailable
 from ringfence.runtimes.installer import Client, compile_command, explain, find_client, install_command, run
+from ringfence.runtimes.places import BOX_PACKAGES
 from ringfence.runtimes.requirements import environment_key, normalise
 
-BOX_PATH = Path("/opt/ringfence/packages")
 BUILD_SECONDS = 900.0
 
 _MANIFEST = "manifest.json"
@@ -44,7 +44,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A finished environment: `path` is the tree to mount at `BOX_PATH`, `digest` is over every file in it."""
+    """A finished environment: `path` is the tree to mount at `BOX_PACKAGES`, `digest` is over every file in it."""
 
     path: Path
     key: str
@@ -231,7 +231,9 @@ def _build(
             raise explain(wanted, done.stdout + done.stderr, log.read_text(errors="replace") if log.exists() else "")
         (tree / ".lock").unlink(missing_ok=True)  # uv's own
         say("compiling")
-        run(compile_command(python, tree, BOX_PATH), cwd, timeout, [lock])  # a file that does not compile stays source
+        run(
+            compile_command(python, tree, BOX_PACKAGES), cwd, timeout, [lock]
+        )  # a file that does not compile stays source
         _seal(home, key, wanted)
         os.rename(home, store / key)  # noqa: PTH104 - the one step that makes it exist
     finally:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import Artifact
 from ringfence.ports import Harvest, WorkerLost
-from ringfence.workspaces.beneath import open_beneath
-from ringfence.workspaces.changes import Changes, written
-from ringfence.workspaces.collect import collect
-from ringfence.workspaces.names import original
-from ringfence.workspaces.place import place
-from ringfence.workspaces.session import SessionWorkspace
+
+# What moves files is imported where it is used: most runs neither bring nor leave any.
+if TYPE_CHECKING:
+    from ringfence.workspaces.changes import Changes
+    from ringfence.workspaces.session import SessionWorkspace
 
 _MAX_WRITTEN = 10_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -61,10 +61,14 @@ class RunDirectory:
         return False
 
     def _place(self, name: str, files: Mapping[str, bytes], under: str) -> None:
+        from ringfence.workspaces.place import place
+
         with _Opened(self.fd, name) as directory:
             place(directory, files, owner=self.owner, under=under)
 
     def _changes(self, upper: int) -> Changes:
+        from ringfence.workspaces.changes import written
+
         return written(upper, max_entries=_MAX_WRITTEN, layered=self.session is not None)
 
     def harvest(self, limits: Limits) -> Harvest:
@@ -80,6 +84,8 @@ class RunDirectory:
         return Harvest(artifacts, files, tuple(notes), changed=bool(changes.files or changes.deleted))
 
     def _artifacts(self, limits: Limits) -> tuple[tuple[Artifact, ...], list[str]]:
+        from ringfence.workspaces.collect import collect
+
         with _Opened(self.fd, "artifacts") as directory:
             found = collect(
                 directory,
@@ -128,6 +134,9 @@ class _Opened:
 
 def _changed_at(upper: int, name: str) -> int:
     """Return when the kernel last saw the file change; unlike the modification time, no guest can set this."""
+    from ringfence.workspaces.beneath import open_beneath
+    from ringfence.workspaces.names import original
+
     fd = open_beneath(upper, b"/".join(map(original, name.split("/"))), os.O_PATH)
     try:
         return os.fstat(fd).st_ctime_ns

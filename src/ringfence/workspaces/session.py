@@ -22,9 +22,7 @@ from ringfence.errors import InvalidRequest
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import make_parents, open_beneath
 from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
-
-SESSION_UIDS = range(0x7100_0000, 0x7200_0000)
-"""Host uids (and gids) of sessions in root mode: above every range that systemd hands out."""
+from ringfence.workspaces.ids import SESSION_UIDS
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY

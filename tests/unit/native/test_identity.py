@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.isolation.native.identity import RANGE, choose_base, host_id, id_map, run_offset, session_offset
-from ringfence.workspaces.session import SESSION_UIDS
+from ringfence.workspaces.ids import SESSION_UIDS
 
 BASE = 0x7246_0000
 HOST = "         0          0 4294967295\n"

@@ -11,7 +11,8 @@ from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.workspaces.acting import acting_as
 from ringfence.workspaces.changes import Changes, written
 from ringfence.workspaces.commit import CommitReport, Kind, Step, totals_after
-from ringfence.workspaces.session import SESSION_UIDS, SessionWorkspace, Usage
+from ringfence.workspaces.ids import SESSION_UIDS
+from ringfence.workspaces.session import SessionWorkspace, Usage
 
 MANY = {"max_bytes": 1_000_000, "max_inodes": 100}
 

@@ -18,6 +18,10 @@ RunOnce = Callable[..., ExecutionResult]
 def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = None) -> int:
     """Carry out `ringfence run` or `ringfence shell` and return the exit code."""
     options = parse_run(command, words)
+    if run is None and options.isolation in ("auto", "native"):
+        from ringfence.isolation.native.ignition import ignite_ahead
+
+        ignite_ahead()
     interrupts = Interrupts()
     interrupts.install()
     code = options.code if options.code is not None else take_code(options.file or "-")

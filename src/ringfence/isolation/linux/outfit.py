@@ -10,9 +10,10 @@ from typing import Any
 
 from ringfence.isolation.linux import kernel
 from ringfence.isolation.linux.seccomp import filters
-from ringfence.runtimes import node, packages, python
+from ringfence.runtimes import node, python
+from ringfence.runtimes.places import BOX_PACKAGES
 
-_PACKAGES = str(packages.BOX_PATH)
+_PACKAGES = str(BOX_PACKAGES)
 _BIN = "/opt/ringfence/bin"
 # public by nature: names of libraries, links between programs, certificates everybody trusts
 _SHOWN_FROM_ETC = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/mime.types")

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
@@ -114,7 +115,7 @@ class Workshop:
         """Park every worker under `limits`; a run's own are put in force when it starts."""
         self._limits = limits
         self._lock = threading.Lock()
-        self._cgroups: CgroupHost | None = None
+        self._cgroups: Future[CgroupHost] | None = None
         self._unburied: list[Meter] = []
         self._held = 0
         self._closed = False
@@ -126,7 +127,7 @@ class Workshop:
         Raises:
             IsolationUnavailable: The kernel does not report every promised layer.
         """
-        cgroups = self._cgroup_host()
+        cgroups = self.look_around().result()
         with self._lock:
             self._held += 1
         roots = (box.init_pid, box.first_pid)
@@ -187,11 +188,12 @@ class Workshop:
             notes=(*box.notes, *unheld, *memory_note(controllers, self._limits)),
         )
 
-    def _cgroup_host(self) -> CgroupHost:
+    def look_around(self) -> Future[CgroupHost]:
+        """Begin to find out what cgroups this machine has; it takes as long as a zygote does to start."""
         with self._lock:
             if self._cgroups is None:
-                self._cgroups = detect()
-                self._cgroups.sweep()
+                self._cgroups = Future()
+                threading.Thread(target=_detect, args=(self._cgroups,), name="ringfence-cgroups", daemon=True).start()
             return self._cgroups
 
     def _bury(self, meter: Meter) -> None:
@@ -223,7 +225,17 @@ class Workshop:
                 break
             time.sleep(0.01)  # the kernel is still taking the last members apart
         if self._cgroups is not None:
-            self._cgroups.close()
+            self._cgroups.result().close()
+
+
+def _detect(found: Future[CgroupHost]) -> None:
+    try:
+        host = detect()
+        host.sweep()
+    except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
+        found.set_exception(error)
+    else:
+        found.set_result(host)
 
 
 def pid_of(pidfd: int) -> int:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
@@ -24,7 +24,9 @@ from ringfence.operation import Language
 from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
-from ringfence.workspaces.session import SessionWorkspace
+
+if TYPE_CHECKING:
+    from ringfence.workspaces.session import SessionWorkspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class NativeBackend:
                 current.spawned += 1
                 current.alive += 1
                 return current
+        self._workshop.look_around()
         # started outside the lock: others go on with the old one meanwhile
         fresh = _Generation(ForkServer(self._outfit(spec)), time.monotonic(), spawned=1, alive=1)
         with self._lock:

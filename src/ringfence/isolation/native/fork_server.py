@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import socket
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ from typing import Any
 from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.isolation.linux import channel, kernel
 from ringfence.isolation.linux.outfit import Outfit
-from ringfence.isolation.native import identity, idle
+from ringfence.isolation.native import identity, idle, ignition
 from ringfence.ports import WorkerLost
 
 _ANSWER_SECONDS = 30.0
-_SOURCE = str(Path(__file__).resolve().parents[3])
-_BOOT = "import sys; sys.path.append({source!r}); from ringfence.isolation.native.launcher import main; main({a}, {b})"
 
 
 class ForkServer:
@@ -34,22 +31,11 @@ class ForkServer:
         self.base_id = _root_base() if os.geteuid() == 0 else None
         self.landlock_abi = outfit.landlock_abi
         self.broken = False
-        self._host, launcher_end = channel.pair()
-        self._control, zygote_end = channel.pair()
         self._spawning = threading.Lock()
         self._mounting = threading.Lock()
-        with launcher_end, zygote_end:
-            ends = (launcher_end.fileno(), zygote_end.fileno())
-            boot = _BOOT.format(source=_SOURCE, a=ends[0], b=ends[1])
-            self._process = subprocess.Popen(
-                [outfit.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot],
-                env={},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=ends,
-                cwd="/",
-            )
+        self._ignition = ignition.take(outfit.executable)
+        self._host, self._control = self._ignition.host, self._ignition.control
+        self._process = self._ignition.process
         try:
             self._start(outfit)
         except BaseException:
@@ -59,7 +45,7 @@ class ForkServer:
     def _start(self, outfit: Outfit) -> None:
         for end in (self._host, self._control):
             end.settimeout(_ANSWER_SECONDS)
-        message = outfit.to_message(source=_SOURCE)
+        message = outfit.to_message(source=ignition.SOURCE)
         message["idle"] = base64.b64encode(idle.program(os.uname().machine)).decode()
         channel.send(self._host, {**message, "mapped_by_host": self.base_id is not None})
         if self.base_id is not None:
@@ -133,10 +119,7 @@ class ForkServer:
 
     def close(self) -> None:
         """End the zygote and every run that is still in it."""
-        self._host.close()
-        self._control.close()
-        self._process.kill()
-        self._process.wait()
+        self._ignition.put_out()
 
 
 def _root_base() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.workspaces.session import SESSION_UIDS
+from ringfence.workspaces.ids import SESSION_UIDS
 
 RANGE = 65_536
 _PREFERRED_BASE = 0x7246_0000
