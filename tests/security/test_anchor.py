@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.security.conftest import Ask
+from tests.security.conftest import Ask, Run
 
 pytestmark = pytest.mark.guarantee(8)
 
@@ -62,6 +62,24 @@ said['wait'] = attempt(os.waitpid, -1, 0)
 said['wait for all'] = os.waitpid(-1, 0x40000000 | os.WNOHANG)[0] if given[0] == 'native' else 0
 """
 
+# a program in place of the guest: what was to be closed is closed, whoever shared the guest's table before
+EXECUTE = """
+import fcntl, os
+held = os.open('/tmp/lock', os.O_CREAT | os.O_RDWR)
+fcntl.flock(held, fcntl.LOCK_EX)
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.close(writing)
+    os.close(held)
+    os.read(reading, 1)
+    fcntl.flock(os.open('/tmp/lock', os.O_RDWR), fcntl.LOCK_EX)
+    os.write(1, b'both are free')
+    os.close(os.open('/tmp/done', os.O_CREAT))
+    os._exit(0)
+os.close(reading)
+os.execv('/bin/bash', ['bash', '-c', 'until [ -e /tmp/done ]; do sleep 0.02; done'])
+"""
+
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the payload is machine code")
 def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(ask: Ask) -> None:
@@ -84,3 +102,8 @@ def test_no_descriptor_can_be_made_to_signal_another_process_of_the_box(ask: Ask
 
 def test_waiting_for_children_does_not_find_the_anchor(ask: Ask, backend: str) -> None:
     assert ask(WAIT, backend) == {"wait": "ECHILD", "wait for all": 0}
+
+
+def test_what_the_guest_closes_by_executing_a_program_is_closed(box: Run) -> None:
+    result = box(EXECUTE, timeout=3)
+    assert (result.stdout, result.killed_by) == ("both are free", None)

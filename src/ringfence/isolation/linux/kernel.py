@@ -23,6 +23,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x4_0000
 MNT_DETACH = 2
 
+_CLOSE_RANGE_UNSHARE = 2
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
@@ -157,8 +158,15 @@ def close_all_from(first: int, last: int = 0xFFFF_FFFF) -> None:
         _check(_libc.syscall(_long(_CLOSE_RANGE), _long(first), _long(last), _long(0)), "close_range")
 
 
+def unshare_descriptors() -> None:
+    """Go on with a copy of the table of descriptors, which another process shared."""
+    # by the one call that does so and that a guest's filter allows; there is nothing at the highest number
+    highest = _long(0x7FFF_FFFF)
+    _check(_libc.syscall(_long(_CLOSE_RANGE), highest, highest, _long(_CLOSE_RANGE_UNSHARE)), "close_range")
+
+
 def anchor_memory() -> int:
-    """Start a process that shares this one's memory and sleeps, and return a pidfd of it.
+    """Start a process that shares this one's memory and descriptors and sleeps, and return its pid.
 
     Taking a process's memory apart is most of what its end costs, and its parent is told only afterwards. While the
     anchor sleeps, the memory outlives the process; it goes with the namespace, when nobody waits any more.
@@ -168,11 +176,9 @@ def anchor_memory() -> int:
     _libc.sigprocmask(0, _every_signal, _usual_signals)
     try:
         # no exit signal: the guest's wait() does not see it among its children
-        # one table of descriptors for both: what the worker closes is closed
-        pid = _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM | _CLONE_FILES, None), "clone")
+        return _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM | _CLONE_FILES, None), "clone")
     finally:
         _libc.sigprocmask(2, _usual_signals, None)
-    return os.pidfd_open(pid)
 
 
 def write_file(path: str, data: bytes) -> None:
