@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.security.conftest import Ask, Run
@@ -80,6 +82,22 @@ os.close(reading)
 os.execv('/bin/bash', ['bash', '-c', 'until [ -e /tmp/done ]; do sleep 0.02; done'])
 """
 
+# where memory is only looked at: hold most of what is allowed, and as much again as another program
+HOLD = "import os, sys, time\nheld = bytearray(b'x') * (80 << 20)\n"
+SAMPLED = """
+from ringfence.capability.limits import Limits
+from ringfence.isolation.linux import cgroups, workshop
+from ringfence.isolation.linux.cgroup_contract import CgroupReport
+workshop.detect = lambda: cgroups.NoHost(CgroupReport('none', frozenset(), 'none for this test', ''))
+HOLD = {hold!r}
+once = HOLD + 'time.sleep(0.6)'
+twice = HOLD + f'os.execv(sys.executable, ["python", "-c", {{HOLD + "time.sleep(5)"!r}}])'
+limits = Limits(memory_bytes=128 << 20)
+ends = {{name: ringfence.run(program, isolation=backend, limits=limits) for name, program in
+    dict(once=once, twice=twice).items()}}
+answer = {{name: (end.status, end.killed_by) for name, end in ends.items()}}
+"""
+
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the payload is machine code")
 def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(ask: Ask) -> None:
@@ -107,3 +125,13 @@ def test_waiting_for_children_does_not_find_the_anchor(ask: Ask, backend: str) -
 def test_what_the_guest_closes_by_executing_a_program_is_closed(box: Run) -> None:
     result = box(EXECUTE, timeout=3)
     assert (result.stdout, result.killed_by) == ("both are free", None)
+
+
+@pytest.mark.guarantee(7)
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("backend", ["native"])
+def test_memory_that_only_the_anchor_still_holds_is_counted_once(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    answer = application(SAMPLED.format(hold=HOLD))
+    assert answer == {"once": ["succeeded", None], "twice": ["killed", "memory"]}

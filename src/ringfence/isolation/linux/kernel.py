@@ -46,9 +46,10 @@ _CAPABILITY_VERSION_3 = 0x2008_0522
 # Numbers above 423 are the same on every architecture; the older ones are not.
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_PIVOT_ROOT, _SECCOMP, _CAPSET = {"x86_64": (155, 317, 126), "aarch64": (41, 277, 91)}.get(
-    platform.machine(), (-1, -1, -1)
+_PIVOT_ROOT, _SECCOMP, _CAPSET, _KCMP = {"x86_64": (155, 317, 126, 312), "aarch64": (41, 277, 91, 272)}.get(
+    platform.machine(), (-1, -1, -1, -1)
 )
+_KCMP_VM = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -179,6 +180,17 @@ def anchor_memory() -> int:
         return _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM | _CLONE_FILES, None), "clone")
     finally:
         _libc.sigprocmask(2, _usual_signals, None)
+
+
+def share_memory(one: int, other: int) -> bool:
+    """Whether two processes have one memory.
+
+    Raises:
+        OSError: One of them is gone, or the kernel will not compare them.
+    """
+    return (
+        _check(_libc.syscall(_long(_KCMP), _long(one), _long(other), _long(_KCMP_VM), _long(0), _long(0)), "kcmp") == 0
+    )
 
 
 def write_file(path: str, data: bytes) -> None:
