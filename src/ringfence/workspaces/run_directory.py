@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import Artifact
-from ringfence.ports import Harvest, WorkerLost
+from ringfence.ports import Harvest
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
@@ -44,14 +44,9 @@ class RunDirectory:
         if inputs:
             self._place("inputs", inputs, "inputs")
 
-    def require_fresh(self) -> None:
-        """Refuse to run over a state of the session that is no longer its last.
-
-        Raises:
-            WorkerLost: The session's files have changed since this worker was parked over them.
-        """
-        if self.session is not None and self.session.generation() != self.generation:
-            raise WorkerLost("the session's files have changed since this worker was parked")
+    def is_fresh(self) -> bool:
+        """Whether the session's files are still what they were when the run was parked over them."""
+        return self.session is None or self.session.generation() == self.generation
 
     def __post_init__(self) -> None:
         """Count what the empty file system holds."""
