@@ -23,6 +23,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x4_0000
 MNT_DETACH = 2
 
+_CLOSE_RANGE_UNSHARE = 2
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
@@ -45,9 +46,10 @@ _CAPABILITY_VERSION_3 = 0x2008_0522
 # Numbers above 423 are the same on every architecture; the older ones are not.
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_PIVOT_ROOT, _SECCOMP, _CAPSET = {"x86_64": (155, 317, 126), "aarch64": (41, 277, 91)}.get(
-    platform.machine(), (-1, -1, -1)
+_PIVOT_ROOT, _SECCOMP, _CAPSET, _KCMP = {"x86_64": (155, 317, 126, 312), "aarch64": (41, 277, 91, 272)}.get(
+    platform.machine(), (-1, -1, -1, -1)
 )
+_KCMP_VM = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -157,8 +159,15 @@ def close_all_from(first: int, last: int = 0xFFFF_FFFF) -> None:
         _check(_libc.syscall(_long(_CLOSE_RANGE), _long(first), _long(last), _long(0)), "close_range")
 
 
+def unshare_descriptors() -> None:
+    """Go on with a copy of the table of descriptors, which another process shared."""
+    # by the one call that does so and that a guest's filter allows; there is nothing at the highest number
+    highest = _long(0x7FFF_FFFF)
+    _check(_libc.syscall(_long(_CLOSE_RANGE), highest, highest, _long(_CLOSE_RANGE_UNSHARE)), "close_range")
+
+
 def anchor_memory() -> int:
-    """Start a process that shares this one's memory and sleeps, and return a pidfd of it.
+    """Start a process that shares this one's memory and descriptors and sleeps, and return its pid.
 
     Taking a process's memory apart is most of what its end costs, and its parent is told only afterwards. While the
     anchor sleeps, the memory outlives the process; it goes with the namespace, when nobody waits any more.
@@ -168,11 +177,20 @@ def anchor_memory() -> int:
     _libc.sigprocmask(0, _every_signal, _usual_signals)
     try:
         # no exit signal: the guest's wait() does not see it among its children
-        # one table of descriptors for both: what the worker closes is closed
-        pid = _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM | _CLONE_FILES, None), "clone")
+        return _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM | _CLONE_FILES, None), "clone")
     finally:
         _libc.sigprocmask(2, _usual_signals, None)
-    return os.pidfd_open(pid)
+
+
+def share_memory(one: int, other: int) -> bool:
+    """Whether two processes have one memory.
+
+    Raises:
+        OSError: One of them is gone, or the kernel will not compare them.
+    """
+    return (
+        _check(_libc.syscall(_long(_KCMP), _long(one), _long(other), _long(_KCMP_VM), _long(0), _long(0)), "kcmp") == 0
+    )
 
 
 def write_file(path: str, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 
 from ringfence.isolation.linux import kernel
 
@@ -12,6 +13,9 @@ _IOCTL_DEV = 1 << 15
 # rights known to each version of the interface, as a count of the low bits
 _RIGHTS_UP_TO = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1, 2
+
+SIGNALS_SCOPED_SINCE = 6
+"""The version of the interface from which a domain can keep its signals to itself."""
 
 _CANARY = b"/proc/self/comm"
 
@@ -24,7 +28,7 @@ def handled(abi: int) -> int:
 def enter(abi: int, writable: tuple[bytes, ...]) -> None:
     """Restrict this process: read and execute the box, write only in `writable` and to the device nodes."""
     everything = handled(abi)
-    scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if abi >= 6 else 0
+    scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if abi >= SIGNALS_SCOPED_SINCE else 0
     ruleset = kernel.landlock_ruleset(everything, scopes, abi)
     try:
         kernel.landlock_allow(ruleset, b"/", _EXECUTE | _READ_FILE | _READ_DIR)
@@ -34,6 +38,24 @@ def enter(abi: int, writable: tuple[bytes, ...]) -> None:
         kernel.landlock_restrict(ruleset)
     finally:
         os.close(ruleset)
+
+
+def step_away_from(abi: int, pidfd: int) -> None:
+    """Enter a domain within the present one, out of which this process can no longer signal or see the one left behind.
+
+    Raises:
+        PermissionError: It can still be signalled.
+    """
+    ruleset = kernel.landlock_ruleset(0, _SCOPE_SIGNAL, abi)
+    try:
+        kernel.landlock_restrict(ruleset)
+    finally:
+        os.close(ruleset)
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except PermissionError:
+        return
+    raise PermissionError(errno.EPERM, "Landlock let a process out of reach be signalled")
 
 
 def prove() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringfence.capability.limits import MIB, Limits
+from ringfence.isolation.linux import kernel
 
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -47,13 +48,14 @@ class ProcMeter:
 
     roots: tuple[int, ...]
     anchor: int | None = None
-    """A process that shares another's memory and is not to be counted twice."""
+    """A process that shares the last root's memory and is not counted, until that has executed another program."""
 
     def sample(self) -> Sample:
         """Look once; a run that is already gone has used nothing that can still be seen."""
         ticks = memory = 0
         exact = True
-        pids = [pid for pid in descendants(self.roots) if pid != self.anchor]
+        uncounted = self.anchor if self._anchor_shares() else None
+        pids = [pid for pid in descendants(self.roots) if pid != uncounted]
         for pid in pids:
             with contextlib.suppress(*_VANISHED):
                 ticks += cpu_ticks(read_proc(pid, "stat"))
@@ -63,6 +65,15 @@ class ProcMeter:
                     memory += resident_bytes(read_proc(pid, "status"))
                     exact = False
         return Sample(ticks / TICKS_PER_SECOND, memory, len(pids), exact)
+
+    def _anchor_shares(self) -> bool:
+        if self.anchor is None:
+            return False
+        try:
+            return kernel.share_memory(self.anchor, self.roots[-1])
+        except OSError:
+            # a kernel that cannot tell: nobody is killed for memory that may be counted twice
+            return True
 
 
 def worst_overshoot(limits: Limits, interval: float, cores: int | None = None) -> Overshoot:

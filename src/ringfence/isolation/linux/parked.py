@@ -48,7 +48,7 @@ class Streams:
 
 @dataclass(slots=True)
 class Anchor:
-    """The sleeping process that shares a worker's memory; see `kernel.anchor_memory`."""
+    """The sleeping process that shares a worker's memory; see `linux.anchor`."""
 
     pidfd: int
 

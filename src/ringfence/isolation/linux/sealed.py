@@ -13,7 +13,7 @@ import resource
 import signal
 
 from ringfence.isolation import worker
-from ringfence.isolation.linux import kernel, landlock
+from ringfence.isolation.linux import anchor, kernel, landlock
 from ringfence.isolation.protocol import Kind, encode
 
 TYPE_CHECKING = False
@@ -83,9 +83,9 @@ def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
         # its memory is not this one, so there is nothing to anchor
         os.set_inheritable(3, True)
         os.execve(spec["exec"][0], spec["exec"], os.environ)  # noqa: S606  a parked interpreter, named by the host
-    anchor = kernel.anchor_memory() if spec["anchor"] else None
+    pidfd = anchor.cast(spec["anchor"]) if spec["anchor"] else None
     worker.warm()
-    worker.serve(3, anchor)
+    worker.serve(3, pidfd)
 
 
 def watch(pid: int, status: int, sealing: Sealing) -> NoReturn:

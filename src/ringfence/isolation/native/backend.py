@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.isolation.linux import landlock
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.sealed import GUEST_ID
@@ -101,7 +102,8 @@ class NativeBackend:
             "file_bytes": spec.file_bytes,
             "pids": spec.pids,
             "own_pids": 1,
-            "anchor": True,
+            # only where the guest can be kept from waking it: the version of Landlock that does so
+            "anchor": server.landlock_abi if server.landlock_abi >= landlock.SIGNALS_SCOPED_SINCE else None,
             "exec": command,
         }
         parked_over = session.generation() if session is not None else 0

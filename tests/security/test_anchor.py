@@ -1,0 +1,137 @@
+"""Attack: the process that keeps a dead guest's memory: it shares that memory, so whoever wakes it chooses its code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.security.conftest import Ask, Run
+
+pytestmark = pytest.mark.guarantee(8)
+
+# every process of the box but the guest and init; the anchor is among the first
+OTHERS = "others = [pid for pid in range(2, 50) if pid != os.getpid() and attempt(os.kill, pid, 0) != 'ESRCH']\n"
+
+REWRITE = """
+import mmap, time
+page = mmap.mmap(-1, 4096, prot=7)
+start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+flag = start + 2048
+# what the guest wants run: set the flag, then sleep
+page.write(b'\\x48\\xb8' + struct.pack('<Q', flag) + bytes.fromhex('c60001' 'b822000000' '0f05' 'ebf7'))
+pause = ctypes.cast(libc.pause, ctypes.c_void_p).value
+said['writable'] = libc.mprotect(ctypes.c_void_p(pause & ~4095), 8192, 7)
+text = ctypes.string_at(pause, 96)
+places = [at for at in range(90) if text[at:at + 2] == b'\\x0f\\x05']
+for at in places:
+    jump = b'\\x48\\xb8' + struct.pack('<Q', start) + b'\\xff\\xe0'
+    ctypes.memmove(pause + at, jump, len(jump))
+for pid in others:
+    attempt(os.kill, pid, signal.SIGSTOP)
+    attempt(os.kill, pid, signal.SIGCONT)
+end = time.monotonic() + 0.5
+while not ctypes.string_at(flag, 1)[0] and time.monotonic() < end:
+    time.sleep(0.01)
+said['places'] = len(places)
+said['ran'] = ctypes.string_at(flag, 1)[0]
+"""
+
+SIGNAL = """
+said['kill'] = sorted({attempt(os.kill, pid, number) for pid in others for number in range(65)})
+said['descriptor'] = sorted({attempt(signal.pidfd_send_signal, os.pidfd_open(pid), 19) for pid in others})
+said['thread'] = sorted({call('tgkill', pid, pid, 19) for pid in others})
+said['seen'] = [name for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()]
+"""
+
+# the kernel sends for the guest, and a descriptor that is still open sends when the guest is dead
+BY_DESCRIPTOR = """
+import fcntl, time
+for pid in others:
+    receiver, sender = socket.socketpair()
+    fcntl.fcntl(receiver, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(receiver, 10, signal.SIGKILL)
+    fcntl.fcntl(receiver, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    sender.send(b'x')
+time.sleep(0.1)
+said['ended'] = [pid for pid in others if attempt(os.kill, pid, 0) == 'ESRCH']
+"""
+
+# the option that waits for children without an exit signal too
+WAIT = """
+said['wait'] = attempt(os.waitpid, -1, 0)
+said['wait for all'] = os.waitpid(-1, 0x40000000 | os.WNOHANG)[0] if given[0] == 'native' else 0
+"""
+
+# a program in place of the guest: what was to be closed is closed, whoever shared the guest's table before
+EXECUTE = """
+import fcntl, os
+held = os.open('/tmp/lock', os.O_CREAT | os.O_RDWR)
+fcntl.flock(held, fcntl.LOCK_EX)
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.close(writing)
+    os.close(held)
+    os.read(reading, 1)
+    fcntl.flock(os.open('/tmp/lock', os.O_RDWR), fcntl.LOCK_EX)
+    os.write(1, b'both are free')
+    os.close(os.open('/tmp/done', os.O_CREAT))
+    os._exit(0)
+os.close(reading)
+os.execv('/bin/bash', ['bash', '-c', 'until [ -e /tmp/done ]; do sleep 0.02; done'])
+"""
+
+# where memory is only looked at: hold most of what is allowed, and as much again as another program
+HOLD = "import os, sys, time\nheld = bytearray(b'x') * (80 << 20)\n"
+SAMPLED = """
+from ringfence.capability.limits import Limits
+from ringfence.isolation.linux import cgroups, workshop
+from ringfence.isolation.linux.cgroup_contract import CgroupReport
+workshop.detect = lambda: cgroups.NoHost(CgroupReport('none', frozenset(), 'none for this test', ''))
+HOLD = {hold!r}
+once = HOLD + 'time.sleep(0.6)'
+twice = HOLD + f'os.execv(sys.executable, ["python", "-c", {{HOLD + "time.sleep(5)"!r}}])'
+limits = Limits(memory_bytes=128 << 20)
+ends = {{name: ringfence.run(program, isolation=backend, limits=limits) for name, program in
+    dict(once=once, twice=twice).items()}}
+answer = {{name: (end.status, end.killed_by) for name, end in ends.items()}}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the payload is machine code")
+def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(ask: Ask) -> None:
+    said = ask(OTHERS + REWRITE)
+    assert said["writable"] == 0  # the attack got as far as it can
+    assert said["places"] > 0
+    assert said["ran"] == 0
+
+
+def test_no_other_process_of_the_box_can_be_signalled_or_seen(ask: Ask) -> None:
+    said = ask(OTHERS + SIGNAL)
+    assert said.pop("seen") in ([], ["1"])
+    outcomes = {outcome for each in said.values() for outcome in each}
+    assert outcomes <= {"EPERM", "EINVAL", "ValueError"}
+
+
+def test_no_descriptor_can_be_made_to_signal_another_process_of_the_box(ask: Ask) -> None:
+    assert ask(OTHERS + BY_DESCRIPTOR)["ended"] == []
+
+
+def test_waiting_for_children_does_not_find_the_anchor(ask: Ask, backend: str) -> None:
+    assert ask(WAIT, backend) == {"wait": "ECHILD", "wait for all": 0}
+
+
+def test_what_the_guest_closes_by_executing_a_program_is_closed(box: Run) -> None:
+    result = box(EXECUTE, timeout=3)
+    assert (result.stdout, result.killed_by) == ("both are free", None)
+
+
+@pytest.mark.guarantee(7)
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("backend", ["native"])
+def test_memory_that_only_the_anchor_still_holds_is_counted_once(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    answer = application(SAMPLED.format(hold=HOLD))
+    assert answer == {"once": ["succeeded", None], "twice": ["killed", "memory"]}
