@@ -109,6 +109,10 @@ class Worker(Protocol):
         """
         ...
 
+    def is_fresh(self) -> bool:
+        """Whether the files of its session have not changed since it was parked."""
+        ...
+
     def left_files(self) -> bool:
         """Whether there is anything to harvest; cheap, unlike harvesting."""
         ...
@@ -133,6 +137,10 @@ class Backend(Protocol):
         Raises:
             IsolationUnavailable: A promised layer cannot be had.
         """
+        ...
+
+    def tidy(self) -> bool:
+        """Remove what the kernel had not let go of before; True when nothing is left of any run that is over."""
         ...
 
     def close(self) -> None:

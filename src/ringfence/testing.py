@@ -106,6 +106,10 @@ class ScriptedWorker:
             on_output("stdout", ending.stdout)
         return ending
 
+    def is_fresh(self) -> bool:
+        """Stay fresh."""
+        return True
+
     def left_files(self) -> bool:
         """Always harvest what the script says."""
         return True
@@ -155,6 +159,10 @@ class ScriptedBackend:
         """List the workers that were not discarded."""
         with self._lock:
             return [worker for worker in self.started if not worker.discarded]
+
+    def tidy(self) -> bool:
+        """Leave nothing behind."""
+        return True
 
     def close(self) -> None:
         """Remember that it was closed."""

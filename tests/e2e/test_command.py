@@ -126,7 +126,7 @@ def test_what_this_version_has_not_got_is_refused_and_nothing_runs() -> None:
 def test_output_on_a_terminal_is_disarmed() -> None:
     ours, theirs = os.openpty()
     try:
-        process = start("run", "-c", r"print('\x1b]0;owned\x07', end='')", stdout=theirs)
+        process = start("run", "-c", r"print('\x1b]0;owned\x07', end='')", stdout=theirs, stderr=None)
         assert process.wait(PATIENCE_SECONDS) == 0
         assert os.read(ours, 1000) == rb"\x1b]0;owned\x07"
     finally:

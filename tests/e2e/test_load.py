@@ -126,7 +126,7 @@ async def settled(manager: SandboxManager, before: Host) -> Host:
 
 async def test_many_callers_get_right_answers_and_leave_no_trace(count: Callable[[int], int], tmp_path: Path) -> None:
     async with SandboxManager(home=tmp_path) as manager:
-        await crowd(manager, 200)  # the pool and the allocators reach their size
+        await crowd(manager, 400)  # the pool, the loop's threads and the allocators reach their size
         await quiet(manager)
         before = look()
         await crowd(manager, count(2000))

@@ -45,7 +45,7 @@ class CodeExecutor:
         spec = worker_spec(operation, profile.limits, packages)
         job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
         for _ in range(_ATTEMPTS):
-            worker = await self._keeper.lease(spec)
+            worker = await self._fresh_worker(spec)
             try:
                 require_cgroups(worker, profile)
                 if operation.files or operation.inputs:
@@ -65,6 +65,19 @@ class CodeExecutor:
                 self._keeper.invalidate(spec)
             return result_of(exec_id, worker, ending, harvest, profile.limits)
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
+
+    async def _fresh_worker(self, spec: WorkerSpec) -> Worker:
+        """Lease a worker over the last state of its session.
+
+        Where others change the session all the time, the second one is taken as it is: it has looked at no file yet, so
+        it sees nothing stale, only perhaps a change that is under way.
+        """
+        worker = await self._keeper.lease(spec)
+        if worker.is_fresh():
+            return worker
+        self._keeper.release(worker)
+        self._keeper.invalidate(spec)
+        return await self._keeper.lease(spec)
 
 
 async def _in_a_thread(work: Callable[..., _T], *arguments: object) -> _T:

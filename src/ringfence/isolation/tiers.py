@@ -48,6 +48,11 @@ class FirstAvailable:
             fix=next((refusal.fix for refusal in refusals if refusal.fix), "run `ringfence doctor`"),
         )
 
+    def tidy(self) -> bool:
+        """Remove what is left of runs that are over."""
+        chosen = self._chosen
+        return chosen is None or chosen.tidy()
+
     def close(self) -> None:
         """End whatever was started."""
         with self._lock:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import Artifact
-from ringfence.ports import Harvest, WorkerLost
+from ringfence.ports import Harvest
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class RunDirectory:
     work: str = "upper"
     """What the guest sees as `/workspace/work`."""
     _placed: dict[str, int] = field(default_factory=dict, init=False)
+    _inodes_when_empty: int = field(default=0, init=False)
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
         """Write `files` into the work directory and `inputs` where the guest can only read."""
@@ -43,17 +44,19 @@ class RunDirectory:
         if inputs:
             self._place("inputs", inputs, "inputs")
 
-    def require_fresh(self) -> None:
-        """Refuse to run over a state of the session that is no longer its last.
+    def is_fresh(self) -> bool:
+        """Whether the session's files are still what they were when the run was parked over them."""
+        return self.session is None or self.session.generation() == self.generation
 
-        Raises:
-            WorkerLost: The session's files have changed since this worker was parked over them.
-        """
-        if self.session is not None and self.session.generation() != self.generation:
-            raise WorkerLost("the session's files have changed since this worker was parked")
+    def __post_init__(self) -> None:
+        """Count what the empty file system holds."""
+        self._inodes_when_empty = _inodes(self.fd)
 
     def has_files(self) -> bool:
         """Whether the guest or its caller left anything in the work directory or among the artifacts."""
+        # a file system on which nothing was made, or nothing stayed, needs no closer look
+        if _inodes(self.fd) == self._inodes_when_empty:
+            return False
         for name in ("artifacts", self.work):
             with _Opened(self.fd, name) as directory:
                 if not _is_empty(directory):
@@ -111,6 +114,11 @@ class RunDirectory:
         os.close(self.fd)
         if self.session is not None:
             self.session.close()
+
+
+def _inodes(fd: int) -> int:
+    usage = os.fstatvfs(fd)
+    return usage.f_files - usage.f_ffree
 
 
 def _is_empty(directory: int) -> bool:

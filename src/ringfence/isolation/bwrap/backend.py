@@ -124,6 +124,10 @@ class BwrapBackend:
             notes=_NOTES,
         )
 
+    def tidy(self) -> bool:
+        """Remove what is left of runs that are over."""
+        return self._workshop.tidy()
+
     def close(self) -> None:
         """Remove what the last boxes left."""
         self._workshop.close()

@@ -118,7 +118,6 @@ class ParkedWorker:
         if self._used:
             raise WorkerLost("a worker serves one run")
         self._used = True
-        self.directory.require_fresh()
         self.meter.begin(job.limits)
         listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
@@ -204,6 +203,10 @@ class ParkedWorker:
             cpu_ms=cpu_ms or 0,
             memory_peak_bytes=peak,
         )
+
+    def is_fresh(self) -> bool:
+        """Whether the session's files are still what this worker was parked over."""
+        return self.directory.is_fresh()
 
     def left_files(self) -> bool:
         """Whether there is anything to harvest."""

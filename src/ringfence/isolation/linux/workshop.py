@@ -208,6 +208,15 @@ class Workshop:
         if last:
             self._finish()
 
+    def tidy(self) -> bool:
+        """Try again to remove the cgroups of dead runs; True when none is left."""
+        with self._lock:
+            pending, self._unburied = self._unburied, []
+        still_busy = [meter for meter in pending if not meter.bury()]
+        with self._lock:
+            self._unburied += still_busy
+            return not self._unburied
+
     def close(self) -> None:
         """Remove what is left; a run that is still held may yet read its counters, so the last of them does it."""
         with self._lock:

@@ -170,6 +170,10 @@ class NativeBackend:
         for generation in unused:
             generation.server.close()
 
+    def tidy(self) -> bool:
+        """Remove what is left of runs that are over."""
+        return self._workshop.tidy()
+
     def close(self) -> None:
         """End every zygote, and with it every run that is left."""
         with self._lock:

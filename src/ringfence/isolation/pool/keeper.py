@@ -17,6 +17,7 @@ from ringfence.ports import Backend, Worker, WorkerSpec
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 5.0
+_TIDY_SECONDS = 0.01
 _MOST_UNBURIED = 16
 _FAILURES_BEFORE_GIVING_UP = 3
 _BACK_OFF_SECONDS = 1.0
@@ -189,7 +190,7 @@ class Keeper:
                 while task is None:
                     if self._closed:
                         return
-                    self._changed.wait(_TICK_SECONDS)
+                    self._changed.wait(_TICK_SECONDS if self._backend.tidy() else _TIDY_SECONDS)
                     task = self._next_task()
             match task:
                 case _Shelf() as shelf, WorkerSpec() as spec:
