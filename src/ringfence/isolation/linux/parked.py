@@ -107,6 +107,11 @@ class ParkedWorker:
             self._killed_by = why
         self.bury()
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether the host ended the run."""
+        return self._killed_by is not None
+
     def bury(self) -> None:
         """End what is left in the box, whoever it was that ended the guest."""
         with contextlib.suppress(ProcessLookupError):
@@ -269,6 +274,7 @@ class _Watch:
         limits: Limits,
     ) -> None:
         self._loop = loop
+        self._worker = worker
         self._limits = limits
         self._deadline = loop.time() + limits.wall_seconds
         self._meter = worker.meter
@@ -358,7 +364,8 @@ class _Watch:
         self._said += _messages(self._status)
         self._events.unregister(self._status)
         farewell = self.farewell()
-        if farewell is not None and self._is_alone(farewell.left):
+        # nobody is in a hurry about a run that was killed, and its caller may count on an empty box
+        if farewell is not None and not self._worker.was_killed and self._is_alone(farewell.left):
             self._finish()
             return
         self._bury()
