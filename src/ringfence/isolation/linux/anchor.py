@@ -17,6 +17,34 @@ _OPEN = 4
 _PACKED = b"".join(fd.to_bytes(4, sys.byteorder) for fd in range(_OPEN))
 
 
+class Anchor:
+    """The anchor as the host holds it."""
+
+    def __init__(self, pidfd: int) -> None:
+        """Take over `pidfd`."""
+        self.pidfd = pidfd
+
+    def is_all_of(self, left: tuple[int, ...]) -> bool:
+        """Whether the processes `left` in a box are the living anchor alone.
+
+        By its descriptor, not its number: a guest could kill it and have another process take the number.
+        """
+        if len(left) != 1 or self.pidfd < 0:
+            return False
+        info = os.open(f"/proc/self/fdinfo/{self.pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _, _, levels = os.read(info, 1024).partition(b"\nNSpid:")
+        finally:
+            os.close(info)
+        # ours, then the zygote's, in whose numbers `left` is written
+        return levels.partition(b"\n")[0].split()[1:2] == [b"%d" % left[0]]
+
+    def close(self) -> None:
+        """Let go of it; it ends with its box."""
+        os.close(self.pidfd)
+        self.pidfd = -1
+
+
 def cast(abi: int) -> int:
     """Start the anchor of this process, whose only descriptors are 0 to 3, and return a pidfd of it.
 

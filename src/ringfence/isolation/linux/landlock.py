@@ -9,7 +9,7 @@ import signal
 from ringfence.isolation.linux import kernel
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
-_IOCTL_DEV = 1 << 15
+_REFER, _IOCTL_DEV = 1 << 13, 1 << 15
 # rights known to each version of the interface, as a count of the low bits
 _RIGHTS_UP_TO = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1, 2
@@ -46,8 +46,10 @@ def step_away_from(abi: int, pidfd: int) -> None:
     Raises:
         PermissionError: It can still be signalled.
     """
-    ruleset = kernel.landlock_ruleset(0, _SCOPE_SIGNAL, abi)
+    # the one file right that a domain denies unless told otherwise; which files, the outer domain says
+    ruleset = kernel.landlock_ruleset(_REFER, _SCOPE_SIGNAL, abi)
     try:
+        kernel.landlock_allow(ruleset, b"/", _REFER)
         kernel.landlock_restrict(ruleset)
     finally:
         os.close(ruleset)

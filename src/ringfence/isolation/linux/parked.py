@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
 from ringfence.isolation.capture import Capture
+from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import SAMPLE_SECONDS, Meter
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError, encode
 from ringfence.outcome import Layers, OnOutput, SandboxType
@@ -44,33 +45,6 @@ class Streams:
             if fd >= 0:
                 os.close(fd)
         self.stdin = self.stdout = self.stderr = -1
-
-
-@dataclass(slots=True)
-class Anchor:
-    """The sleeping process that shares a worker's memory; see `linux.anchor`."""
-
-    pidfd: int
-
-    def is_all_of(self, left: tuple[int, ...]) -> bool:
-        """Whether the processes `left` in a box are the living anchor alone.
-
-        By its descriptor, not its number: a guest could kill it and have another process take the number.
-        """
-        if len(left) != 1 or self.pidfd < 0:
-            return False
-        info = os.open(f"/proc/self/fdinfo/{self.pidfd}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _, _, levels = os.read(info, 1024).partition(b"\nNSpid:")
-        finally:
-            os.close(info)
-        # ours, then the zygote's, in whose numbers `left` is written
-        return levels.partition(b"\n")[0].split()[1:2] == [b"%d" % left[0]]
-
-    def close(self) -> None:
-        """Let go of it; it ends with its box."""
-        os.close(self.pidfd)
-        self.pidfd = -1
 
 
 @dataclass(slots=True)

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError
 from ringfence.isolation.linux import channel, observe
+from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.cgroup_contract import CgroupHost
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
-from ringfence.isolation.linux.parked import Anchor, ParkedWorker, Streams, watch_ends
+from ringfence.isolation.linux.parked import ParkedWorker, Streams, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
