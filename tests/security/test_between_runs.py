@@ -85,7 +85,9 @@ def test_every_run_has_numbers_and_names_of_its_own(box: Run) -> None:
 
 def test_process_numbers_do_not_count_the_runs_of_others(box: Run) -> None:
     program = "import os; print(os.getpid(), os.readlink('/proc/self'), os.fork() or os._exit(0))"
-    assert {box(program).stdout for _ in range(4)} == {"2 2 3\n"}
+    seen = {box(program).stdout for _ in range(4)}
+    assert len(seen) == 1
+    assert seen <= {"2 2 3\n", "2 2 4\n"}  # natively the third is the anchor
 
 
 WATCH_INOTIFY = """
