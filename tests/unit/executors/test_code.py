@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -158,6 +159,32 @@ async def test_a_worker_is_given_back_however_the_run_ends() -> None:
         with pytest.raises(PathTraversalError):
             await run(CODE)
         await eventually(lambda: not any(worker.jobs for worker in backend.alive()))
+
+
+async def test_a_worker_is_not_given_back_while_its_files_are_being_placed_however_often_one_cancels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    placing, go_on = threading.Event(), threading.Event()
+
+    def place(*_: object) -> None:
+        placing.set()
+        go_on.wait(10)
+
+    monkeypatch.setattr(ScriptedWorker, "place", place)
+    with executor(lambda _: ended()) as (run, backend):
+        running = run(CodeRun(Language.PYTHON, "", files={"a": b"1"}))
+        await eventually(placing.is_set)
+        for _ in range(3):
+            # as the end of a loop does it: every task, also those the executor made
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        early = running.done() or any(worker.discarded for worker in backend.started)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not early
 
 
 async def test_a_session_that_changed_its_files_gets_a_new_worker_for_the_next_run() -> None:

@@ -26,17 +26,31 @@ class Run:
     """A box that is in use: its idle init, its worker, and whom to tell about the end."""
 
     def __init__(self, init: int, worker: int, status: int) -> None:
-        """Take over `status`."""
+        """Open now whatever the end of the run will need: it must be told also when no more can be opened."""
         self.init = init
         self.worker = worker
-        self.status = status
-        self.init_pidfd = os.pidfd_open(init)
-        self.worker_pidfd = os.pidfd_open(worker)
         self.told = False
+        self._opened: list[int] = []
+        try:
+            self.status = self._keep(os.dup(status))
+            self.init_pidfd = self._keep(os.pidfd_open(init))
+            self.worker_pidfd = self._keep(os.pidfd_open(worker))
+            self._children = self._keep(os.open(f"/proc/{init}/task/{init}/children", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            self.release()
+            raise
+
+    def _keep(self, fd: int) -> int:
+        self._opened.append(fd)
+        return fd
+
+    def left(self) -> bytes:
+        """Return the pids of the init's children, which all that lost its parent has become."""
+        return os.pread(self._children, 1024, 0)
 
     def release(self) -> None:
         """Let go of the descriptors."""
-        for fd in (self.status, self.init_pidfd, self.worker_pidfd):
+        for fd in self._opened:
             os.close(fd)
 
 
@@ -84,24 +98,27 @@ class Zygote:
     def _spawn(self, spec: dict[str, Any], fds: list[int]) -> None:
         ends = settle.Endpoints(*fds)
         opened = list(fds)
+        started: list[int] = []
         try:
             try:
                 directory = box.build(spec, ends.lower)
                 opened.append(directory)
-                init = os.posix_spawn(template.IDLE, ["init"], {})
+                started.append(os.posix_spawn(template.IDLE, ["init"], {}))
                 worker = os.fork()
                 if worker == 0:
                     settle.main(spec, ends, self._sealing)
+                started.append(worker)
             finally:
                 box.leave(self._own)
-            run = Run(init, worker, os.dup(ends.status))
+            run = Run(started[0], worker, ends.status)
         except OSError as error:
+            _end(started)
             channel.send(self._control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
         else:
             self._expect(run, run.worker_pidfd)
             channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd, run.worker_pidfd, directory])
             # what the end of a run will touch is copied now, after the fork, so that nobody waits for it then
-            sealed.farewell(0, 0.0, 0.0, 0, _read(f"/proc/{init}/task/{init}/children"))
+            sealed.farewell(0, 0.0, 0.0, 0, run.left())
         finally:
             for fd in opened:
                 os.close(fd)
@@ -117,18 +134,16 @@ class Zygote:
             run.release()
             return
         _, wait_status, usage = os.wait4(run.worker, 0)
-        # what lost its parent has become a child of the init
-        left = _read(f"/proc/{run.init}/task/{run.init}/children")
-        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, left)
+        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, run.left())
         with contextlib.suppress(OSError):  # the host no longer listens
             os.write(run.status, words)
         run.told = True
         self._expect(run, run.init_pidfd)
 
 
-def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 1024)
-    finally:
-        os.close(fd)
+def _end(started: list[int]) -> None:
+    """Bury the processes of a box that could not be finished; the init last, since it waits for the others."""
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+    for pid in reversed(started):
+        os.waitpid(pid, 0)
