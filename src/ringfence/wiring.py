@@ -77,7 +77,9 @@ def native_backend(settings: Settings) -> Backend:
     from ringfence.workspaces.session import SessionWorkspace
 
     return NativeBackend(
-        outfit=lambda spec: outfit(spec.packages, spec.preload, settings.home / "node.json"),
+        outfit=lambda spec, counted: outfit(
+            spec.packages, spec.preload, settings.home / "node.json", memory_is_counted=counted
+        ),
         session=lambda session_id: SessionWorkspace.create(settings.home, session_id),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
@@ -102,7 +104,9 @@ def bwrap_backend(settings: Settings) -> Backend:
     from ringfence.isolation.linux.outfit import outfit
 
     return BwrapBackend(
-        outfit=lambda spec: outfit(spec.packages, spec.preload, settings.home / "node.json"),
+        outfit=lambda spec, counted: outfit(
+            spec.packages, spec.preload, settings.home / "node.json", memory_is_counted=counted
+        ),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )

@@ -16,7 +16,7 @@ OTHERS = "others = [pid for pid in range(2, 50) if pid != os.getpid() and attemp
 
 REWRITE = """
 import mmap, time
-page = mmap.mmap(-1, 4096, prot=7)
+page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE, prot=7)
 start = ctypes.addressof(ctypes.c_char.from_buffer(page))
 flag = start + 2048
 # what the guest wants run: set the flag, then sleep

@@ -16,6 +16,7 @@ VIEW = BoxView(
 def argv() -> list[str]:
     return bwrap_argv(
         VIEW,
+        devices=DEVICES,
         bwrap="/usr/bin/bwrap",
         package="/srv/ringfence",
         hostname="rf-1",

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringfence.isolation.linux.seccomp import policy
-from ringfence.isolation.linux.seccomp.filters import base_filter, init_filter, seal_filter
+from ringfence.isolation.linux.seccomp.filters import base_filter, frugal_filter, init_filter, seal_filter
 from ringfence.isolation.linux.seccomp.numbers import Machine, machine_named
 from ringfence.isolation.linux.seccomp.simulator import Simulator
 from ringfence.isolation.linux.seccomp.verdict import (
@@ -29,6 +29,7 @@ MACHINES = ("x86_64", "aarch64")
 FILTERS: Mapping[str, tuple[Callable[[str], bytes], Callable[[Machine], Mapping[int, Decision]], int]] = {
     "base": (base_filter, policy.base_policy, ENOSYS),
     "seal": (seal_filter, policy.seal_policy, ALLOW),
+    "frugal": (frugal_filter, policy.frugal_policy, ALLOW),
     "init": (init_filter, policy.init_policy, KILL_PROCESS),
 }
 NUMBERS = (*range(1101), 0x3FFFFFFF, 0x40000000, 0x40000001, 0x400001B9, 0x7FFFFFFF, 0x80000000, 0xBFFFFFFF, LOW_WORD)

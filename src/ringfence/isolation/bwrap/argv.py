@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.isolation.linux.outfit import BoxView
-from ringfence.isolation.linux.view import DEVICES, LINKS
+from ringfence.isolation.linux.view import LINKS
 
 SOURCE = "/opt/ringfence/lib"
 PRIVATE = "/workspace/.private"
@@ -15,6 +15,7 @@ _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup")
 def bwrap_argv(
     view: BoxView,
     *,
+    devices: tuple[str, ...],
     bwrap: str,
     package: str,
     hostname: str,
@@ -35,7 +36,7 @@ def bwrap_argv(
         argv += ["--symlink", says, _absolute(where)]
     for hidden in view.hidden:
         argv += ["--tmpfs", hidden, "--remount-ro", hidden]
-    for name in DEVICES:
+    for name in devices:
         argv += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     for where, fd in generated.items():
         argv += ["--ro-bind-data", str(fd), _absolute(where)]

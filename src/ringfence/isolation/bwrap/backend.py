@@ -46,7 +46,7 @@ class BwrapBackend:
 
     def __init__(
         self,
-        outfit: Callable[[WorkerSpec], Outfit],
+        outfit: Callable[[WorkerSpec, bool], Outfit],
         node_command: Callable[[Language], list[str]],
         *,
         limits: Limits,
@@ -64,7 +64,7 @@ class BwrapBackend:
         if spec.session_id is not None:
             raise IsolationUnavailable("a session's files need the native backend", fix="see `ringfence doctor`")
         command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
-        outfit = self._outfit(spec)
+        outfit = self._outfit(spec, self._workshop.counts_memory())
         if not outfit.landlock_abi:
             raise IsolationUnavailable(
                 "under bubblewrap, inputs are kept read-only by Landlock, which this kernel lacks"
@@ -143,6 +143,7 @@ def _launch(
     boot = _BOOT.format(source=SOURCE, a=status, b=job)
     argv = bwrap_argv(
         outfit.view,
+        devices=outfit.devices,
         bwrap=bwrap,
         package=_PACKAGE,
         hostname=sandbox_id,

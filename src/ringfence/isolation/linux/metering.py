@@ -86,8 +86,7 @@ def worst_overshoot(limits: Limits, interval: float, cores: int | None = None) -
         f"{limits.memory_bytes // MIB} MiB by up to {between // MIB} MiB before it is seen "
         f"({busy} cores at an assumed {FASTEST_BYTES_PER_CORE_SECOND // MIB} MiB/s each); the hard bound underneath is "
         f"RLIMIT_DATA per process times {limits.pids} processes, {(limits.memory_bytes + hard) // MIB} MiB in all; "
-        "RLIMIT_DATA does not count shared mappings, and shared memory that no living process has touched (memfd, "
-        "System V, filled by a child that ended) is not seen by the sampler either: nothing limits it"
+        "RLIMIT_DATA does not count shared memory, so memfd, System V segments and anonymous shared maps are refused"
     )
     return Overshoot(between, hard, sentence)
 

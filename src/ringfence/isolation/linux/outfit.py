@@ -10,6 +10,7 @@ from typing import Any
 
 from ringfence.isolation.linux import kernel
 from ringfence.isolation.linux.seccomp import filters
+from ringfence.isolation.linux.view import DEVICES
 from ringfence.runtimes import node, python
 from ringfence.runtimes.places import BOX_PACKAGES
 
@@ -58,6 +59,7 @@ class Outfit:
     environment: tuple[tuple[str, str], ...]
     sys_path: tuple[str, ...]
     preload: tuple[str, ...]
+    devices: tuple[str, ...]
 
     def to_message(self, *, source: str) -> dict[str, Any]:
         """Return plain JSON values; `source` is where the inside finds this package while it starts."""
@@ -73,11 +75,16 @@ class Outfit:
             "environment": dict(self.environment),
             "sys_path": self.sys_path,
             "preload": self.preload,
+            "devices": self.devices,
         }
 
 
-def outfit(environment_path: str | None, preload: tuple[str, ...], node_cache: Path | None) -> Outfit:
+def outfit(
+    environment_path: str | None, preload: tuple[str, ...], node_cache: Path | None, *, memory_is_counted: bool
+) -> Outfit:
     """Return what boxes with this package environment are made from.
+
+    Where no cgroup counts memory (`memory_is_counted`), guests get no shared memory that outlives who filled it.
 
     Raises:
         IsolationUnavailable: The interpreter cannot be shown to the guest, or the machine is unknown.
@@ -92,12 +99,14 @@ def outfit(environment_path: str | None, preload: tuple[str, ...], node_cache: P
         executable=str(interpreter.executable),
         view=_view(interpreter, runtime, environment_path),
         base_filter=filters.base_filter(machine),
-        seal_filter=filters.seal_filter(machine),
+        seal_filter=filters.seal_filter(machine) if memory_is_counted else filters.frugal_filter(machine),
         init_filter=filters.init_filter(machine),
         landlock_abi=kernel.landlock_abi(),
         environment=tuple(environment.items()),
         sys_path=(_PACKAGES,) if environment_path is not None else (),
         preload=preload,
+        # a shared mapping of /dev/zero is such memory too
+        devices=tuple(name for name in DEVICES if memory_is_counted or name != "zero"),
     )
 
 

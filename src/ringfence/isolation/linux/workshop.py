@@ -122,6 +122,10 @@ class Workshop:
         self._closed = False
         self._host_namespaces = observe.own_namespaces()
 
+    def counts_memory(self) -> bool:
+        """Whether a cgroup counts the memory of runs here; waits until that is known."""
+        return "memory" in self.look_around().result().report.controllers
+
     def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
         """Admit the init to its cgroup, wait for its worker, and look at it.
 

@@ -54,7 +54,7 @@ class NativeBackend:
 
     def __init__(
         self,
-        outfit: Callable[[WorkerSpec], Outfit],
+        outfit: Callable[[WorkerSpec, bool], Outfit],
         session: Callable[[str], SessionWorkspace],
         node_command: Callable[[Language], list[str]],
         *,
@@ -142,9 +142,10 @@ class NativeBackend:
                 current.spawned += 1
                 current.alive += 1
                 return current
-        self._workshop.look_around()
         # started outside the lock: others go on with the old one meanwhile
-        fresh = _Generation(ForkServer(self._outfit(spec)), time.monotonic(), spawned=1, alive=1)
+        fresh = _Generation(
+            ForkServer(self._outfit(spec, self._workshop.counts_memory())), time.monotonic(), spawned=1, alive=1
+        )
         with self._lock:
             replaced = self._generations.get(key)
             self._generations[key] = fresh

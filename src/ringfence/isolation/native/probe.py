@@ -33,7 +33,7 @@ def probe() -> Report:
     """Start one native worker, observe it from outside, throw it away; the answer holds for this process's life."""
     facts = {"kernel": platform.release(), "machine": platform.machine(), "landlock_abi": str(kernel.landlock_abi())}
     backend = NativeBackend(
-        outfit=lambda spec: outfit(spec.packages, spec.preload, node_cache=None),
+        outfit=lambda spec, counted: outfit(spec.packages, spec.preload, None, memory_is_counted=counted),
         session=_no_session,
         node_command=lambda language: [language],
         limits=Limits(),

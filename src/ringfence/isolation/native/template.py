@@ -7,7 +7,7 @@ import os
 import stat
 
 from ringfence.isolation.linux import kernel
-from ringfence.isolation.linux.view import DEVICES, DIRECTORIES, GENERATED, LINKS
+from ringfence.isolation.linux.view import DIRECTORIES, GENERATED, LINKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def enter(config: dict[str, Any], trees: list[int]) -> None:
     """Build the root in a private mount namespace and make it the only one this process can see."""
     kernel.mount(None, b"/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     staging = next(path for path in _STAGING_CHOICES if os.path.isdir(path))
-    devices = [kernel.clone_tree(f"/dev/{name}".encode(), devices=True) for name in DEVICES]
+    devices = [kernel.clone_tree(f"/dev/{name}".encode(), devices=True) for name in config["devices"]]
     limits = b"size=1m,nr_inodes=1024,mode=755"
     kernel.mount(b"tmpfs", staging.encode(), b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, limits)
     os.chdir(staging)
@@ -38,7 +38,7 @@ def enter(config: dict[str, Any], trees: list[int]) -> None:
         os.mkdir(directory)
     for (_, target), tree in zip(config["trees"], trees, strict=True):
         _attach(tree, target)
-    for name, device in zip(DEVICES, devices, strict=True):
+    for name, device in zip(config["devices"], devices, strict=True):
         _attach(device, f"/dev/{name}")
     for says, where in (*LINKS, *config["links"]):
         os.makedirs(os.path.dirname(where.lstrip("/")) or ".", exist_ok=True)

@@ -111,6 +111,9 @@ _FCNTL_COMMANDS = (
 )
 _FCNTL = Branch(1, {_FCNTL_COMMANDS: ALLOW, (1024, 1026, 1040): EPERM}, refuse(errno.EINVAL))
 
+# MAP_SHARED with MAP_ANONYMOUS: pages of no file, which stay while anybody has them mapped, seen by nobody's counter.
+SHARED_MEMORY_OF_NOBODY = Branch(3, {(0x21,): EPERM}, ALLOW, mask=0x21)
+
 GUEST_RULES: Mapping[str, Branch] = {
     "clone": _CLONE,
     "fcntl": _FCNTL,

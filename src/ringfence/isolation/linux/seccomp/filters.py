@@ -11,7 +11,7 @@ from functools import cache
 
 from ringfence.isolation.linux.seccomp.bpf import compile_filter
 from ringfence.isolation.linux.seccomp.numbers import machine_named
-from ringfence.isolation.linux.seccomp.policy import base_policy, init_policy, seal_policy
+from ringfence.isolation.linux.seccomp.policy import base_policy, frugal_policy, init_policy, seal_policy
 from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, KILL_PROCESS
 
 
@@ -35,6 +35,17 @@ def seal_filter(machine: str) -> bytes:
     """
     known = machine_named(machine)
     return compile_filter(known, seal_policy(known), ALLOW)
+
+
+@cache
+def frugal_filter(machine: str) -> bytes:
+    """Return the seal filter for machines where no cgroup counts a run's memory.
+
+    Raises:
+        IsolationUnavailable: There is no system call table for this machine.
+    """
+    known = machine_named(machine)
+    return compile_filter(known, frugal_policy(known), ALLOW)
 
 
 @cache

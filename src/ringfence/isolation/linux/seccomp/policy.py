@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ringfence.isolation.linux.seccomp.arguments import GUEST_RULES, INIT_RULES
+from ringfence.isolation.linux.seccomp.arguments import GUEST_RULES, INIT_RULES, SHARED_MEMORY_OF_NOBODY
 from ringfence.isolation.linux.seccomp.numbers import Machine
 from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, EPERM, Decision
 
@@ -160,9 +160,23 @@ def base_policy(machine: Machine) -> dict[int, Decision]:
     return guest_policy(machine) | _decide(machine, {ALLOW: SETUP})
 
 
+# What a guest may not have where no cgroup counts its memory.
+UNCOUNTED: Mapping[str, str] = {
+    "memory that stays when the process that filled it is gone: the sampler would never see it": """
+        memfd_create memfd_secret shmget
+    """,
+}
+
+
 def seal_policy(machine: Machine) -> dict[int, Decision]:
     """Return what takes init's calls away again; every number that is missing is `ALLOW`."""
     return _decide(machine, {EPERM: SETUP})
+
+
+def frugal_policy(machine: Machine) -> dict[int, Decision]:
+    """Return the seal where no cgroup counts memory: also without shared memory that outlives who filled it."""
+    mmap = {machine.numbers["mmap"]: SHARED_MEMORY_OF_NOBODY}
+    return seal_policy(machine) | _decide(machine, {EPERM: UNCOUNTED}) | mmap
 
 
 def init_policy(machine: Machine) -> dict[int, Decision]:
