@@ -10,7 +10,7 @@ GUARANTEES = {
     5: "A guest has no capability, cannot gain one, and never runs as the host's uid 0.",
     6: "Namespaces, mounts, keyrings, io_uring, bpf, ptrace and other doors of the kernel are shut.",
     7: "Time, memory, processes, disk, inodes, descriptors, file size and output are bounded, and the bound is told.",
-    8: "When the result is there, no process, cgroup, mount, file or descriptor of the run is left on the host.",
+    8: "When the result is there, no process of the guest lives; its cgroup, mounts and files are gone right after.",
     9: "Nothing that one run does or leaves can be observed by the next or by one beside it.",
     10: "Environment, memory and descriptors of the host application are absent from the box.",
     11: "Collecting a run's files follows no link, never blocks and keeps to its caps.",

@@ -63,7 +63,7 @@ def test_the_overshoot_is_stated_with_both_numbers_and_the_gap_in_rlimit_data() 
     assert "sampled every 50 ms" in stated.sentence
     assert "up to 1638 MiB" in stated.sentence
     assert "262144 MiB in all" in stated.sentence
-    assert "RLIMIT_DATA does not count shared mappings" in stated.sentence
+    assert "RLIMIT_DATA does not count shared memory" in stated.sentence
 
 
 @given(st.integers(1, 2**36), st.integers(1, 4096), st.floats(0.001, 10.0), st.integers(1, 256))
