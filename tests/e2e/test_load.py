@@ -183,6 +183,7 @@ async def test_zygotes_are_recycled_under_load_without_an_error(count: Callable[
     )
     keeper = Keeper(backend, PoolPolicy(), default=WorkerSpec())
     orchestrator = Orchestrator(CodeExecutor(keeper, lambda _: ""), TimeOrdered())
+    others = child_pids()  # of engines that other tests have left running
     zygotes: set[int] = set()
 
     async def caller() -> None:
@@ -195,11 +196,11 @@ async def test_zygotes_are_recycled_under_load_without_an_error(count: Callable[
         await asyncio.gather(*(caller() for _ in range(8)))
         assert len(zygotes) > count(400) * 8 // 10 // 2
         # the retired ones are closed as soon as nobody of theirs is left
-        while len(child_pids()) > 2 + len(keeper.parked()):  # noqa: ASYNC110  other threads close them
+        while len(child_pids() - others) > 2 + len(keeper.parked()):  # noqa: ASYNC110  other threads close them
             await asyncio.sleep(0.01)
     finally:
         await asyncio.to_thread(keeper.close)
-    assert child_pids() == set()
+    assert child_pids() <= others
 
 
 def child_pids() -> set[int]:

@@ -102,7 +102,7 @@ said['new terminal'] = attempt(os.openpty)
 
 MACHINE_CODE = """
 import mmap
-page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page = mmap.mmap(-1, 4096, flags=0x22, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)  # private, of no file
 page.write(bytes.fromhex(given[0]))
 child = os.fork()
 if child == 0:

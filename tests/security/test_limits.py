@@ -62,7 +62,10 @@ import ctypes, time
 libc = ctypes.CDLL(None)
 libc.shmat.restype = ctypes.c_void_p
 for key in range(1, 31):
-    at = libc.shmat(libc.shmget(key, 1 << 23, 0o1600), None, 0)
+    segment = libc.shmget(key, 1 << 23, 0o1600)
+    if segment < 0:
+        raise MemoryError
+    at = libc.shmat(segment, None, 0)
     ctypes.memset(at, 120, 1 << 23)
     libc.shmdt(ctypes.c_void_p(at))
 time.sleep(1)
@@ -89,12 +92,9 @@ def test_a_memory_hog_is_ended_or_refused(box: Run, hog: str) -> None:
 
 
 @pytest.mark.parametrize("hog", HIDDEN_HOGS)
-def test_memory_that_no_process_shows_is_held_by_the_cgroup_or_the_result_says_it_is_not(box: Run, hog: str) -> None:
+def test_memory_that_no_process_shows_is_held_by_the_cgroup_or_cannot_be_had(box: Run, hog: str) -> None:
     result = box(HIDDEN_HOGS[hog], limits=Limits(memory_bytes=MEMORY, pids=64, open_files=256))
-    if result.isolation.memory_limit == "cgroup":
-        assert_held(result)
-    else:
-        assert any("nothing limits it" in note for note in result.isolation.notes)
+    assert_held(result)
 
 
 def assert_held(result: ExecutionResult) -> None:
@@ -194,9 +194,11 @@ file = os.open('/tmp/x', os.O_RDWR | os.O_CREAT)
 said['truncate'] = attempt(os.ftruncate, file, 1 << 40)
 said['seek and write'] = attempt(os.pwrite, file, b'x', 1 << 40)
 said['allocate'] = attempt(os.posix_fallocate, file, 0, 1 << 40)
-said['in memory'] = attempt(os.ftruncate, os.memfd_create('x'), 1 << 40)
+said['in memory'] = attempt(lambda: os.ftruncate(os.memfd_create('x'), 1 << 40))
 """
-    assert set(ask(program, limits=Limits(file_bytes=8 * MIB)).values()) == {"EFBIG"}
+    said = ask(program, limits=Limits(file_bytes=8 * MIB))
+    assert said.pop("in memory") in ("EFBIG", "EPERM")  # without a memory cgroup there are no files in memory
+    assert set(said.values()) == {"EFBIG"}
 
 
 def test_descriptors_are_counted(ask: Ask) -> None:
