@@ -137,6 +137,7 @@ class Workshop:
             self._held += 1
         roots = (box.init_pid, box.first_pid)
         meter = Meter(roots, None, frozenset())
+        anchor: int | None = None
         try:
             if cgroups.report.kind != "none":
                 cgroup = cgroups.create(box.sandbox_id, own_process_on_top(self._limits))
@@ -149,6 +150,8 @@ class Workshop:
             layers = self._observe(worker_pid, box, cgroups)
             meter.park()
         except BaseException:
+            if anchor is not None:
+                os.close(anchor)
             self._bury(meter)
             raise
 

@@ -113,6 +113,14 @@ class NativeBackend:
             if session is not None:
                 session.close()
             raise
+        run_directory = RunDirectory(directory, server.owner(offset), session, parked_over)
+        try:
+            first_pid, init_pid = _pid_then_close(worker), pid_of(init)
+        except BaseException:  # the box died at once, with its zygote for example
+            ends.close()
+            os.close(init)
+            run_directory.close()
+            raise
         return Box(
             sandbox_id=sandbox_id,
             backend=self.name,
@@ -120,10 +128,10 @@ class NativeBackend:
             spec=spec,
             ends=ends,
             gate=ends.job,
-            first_pid=_pid_then_close(worker),
-            init_pid=pid_of(init),
+            first_pid=first_pid,
+            init_pid=init_pid,
             pidfd=init,
-            directory=RunDirectory(directory, server.owner(offset), session, parked_over),
+            directory=run_directory,
             landlock_abi=server.landlock_abi,
         )
 

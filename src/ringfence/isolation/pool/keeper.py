@@ -188,7 +188,8 @@ class Keeper:
             with self._changed:
                 task = self._next_task()
                 while task is None:
-                    if self._closed:
+                    # not while another still starts one: a zygote dies with the thread that made it
+                    if self._closed and not any(shelf.starting for shelf in self._shelves.values()):
                         return
                     self._changed.wait(_TICK_SECONDS if self._backend.tidy() else _TIDY_SECONDS)
                     task = self._next_task()
@@ -237,7 +238,7 @@ class Keeper:
             shelf.failures = 0
             if self._closed or generation != shelf.generation:
                 self._dead.append(worker)
-                self._changed.notify()
+                self._changed.notify_all()
                 return
             while shelf.waiters:
                 waiter = shelf.waiters.popleft()
@@ -254,8 +255,8 @@ class Keeper:
             shelf.failures += 1
             final = isinstance(error, RingfenceError) and not isinstance(error, InternalError)
             hopeless = final or shelf.failures >= _FAILURES_BEFORE_GIVING_UP
-            if not hopeless:
-                self._changed.notify()
+            if self._closed or not hopeless:
+                self._changed.notify_all()
                 return
             shelf.quiet_until = self._clock() + _BACK_OFF_SECONDS
             reported = (

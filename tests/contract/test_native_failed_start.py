@@ -1,0 +1,54 @@
+"""A box that dies while it is being built, as when its zygote is ended meanwhile, leaves no descriptor behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.authority.profile import Isolation
+from ringfence.isolation.linux import observe, workshop
+from ringfence.isolation.native import backend as native
+from ringfence.ports import Backend, WorkerSpec
+from ringfence.wiring import Settings, make_backend
+
+pytestmark = [pytest.mark.needs("native")]
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    made = make_backend(Settings(home=tmp_path, isolation=Isolation.NATIVE))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [(native, "_pid_then_close"), (native, "pid_of"), (workshop, "_await_ready"), (observe, "look")],
+    ids=lambda step: step[1],
+)
+def test_whatever_step_finds_it_dead(backend: Backend, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str]) -> None:
+    backend.start(WorkerSpec()).discard()
+    before = open_descriptors()
+    where, name = step
+    found = getattr(where, name)
+
+    def dead(*arguments: Any) -> None:
+        if name == "_pid_then_close":
+            found(*arguments)
+        raise ProcessLookupError("no such process")
+
+    monkeypatch.setattr(where, name, dead)
+    with pytest.raises(ProcessLookupError):
+        backend.start(WorkerSpec())
+    assert open_descriptors() == before
+
+
+def open_descriptors() -> set[str]:
+    names = os.listdir("/proc/self/fd")
+    return {
+        f"{name} {os.readlink(f'/proc/self/fd/{name}')}" for name in names if os.path.exists(f"/proc/self/fd/{name}")
+    }
