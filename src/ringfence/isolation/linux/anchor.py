@@ -28,23 +28,24 @@ class Anchor:
     """The anchor as the host holds it."""
 
     def __init__(self, pidfd: int) -> None:
-        """Take over `pidfd`."""
+        """Take over `pidfd`, and note the numbers of a process that is alive now."""
         self.pidfd = pidfd
-
-    def is_all_of(self, left: tuple[int, ...]) -> bool:
-        """Whether the processes `left` in a box are the living anchor alone.
-
-        By its descriptor, not its number: a guest could kill it and have another process take the number.
-        """
-        if len(left) != 1 or self.pidfd < 0:
-            return False
-        info = os.open(f"/proc/self/fdinfo/{self.pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+        info = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _, _, levels = os.read(info, 1024).partition(b"\nNSpid:")
+            levels = os.read(info, 1024).partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
         finally:
             os.close(info)
-        # ours, then the zygote's, in whose numbers `left` is written
-        return levels.partition(b"\n")[0].split()[1:2] == [b"%d" % left[0]]
+        if len(levels) < 2:
+            raise ProcessLookupError("the anchor of a worker's memory died at once")
+        self.pid = int(levels[0])
+        self._zygotes_number = levels[1]
+
+    def is_all_of(self, left: list[bytes]) -> bool:
+        """Whether the processes `left` in a box, as the zygote numbers them, are the anchor alone.
+
+        To be asked while it lives: a dead one's number may be another's.
+        """
+        return left == [self._zygotes_number]
 
     def close(self) -> None:
         """Let go of it; it ends with its box."""

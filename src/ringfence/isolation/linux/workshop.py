@@ -169,11 +169,13 @@ class Workshop:
         meter = Meter((box.init_pid,), box.place.cgroup, cgroups.report.controllers)
         heard = _Heard(box.ends)
         try:
-            worker_pid, anchor = heard.sealed()
+            worker_pid = heard.sealed()
             meter.roots = (box.init_pid, worker_pid)
-            if anchor is not None:
-                meter.anchor_pid = pid_of(anchor)
-                wait_until_at_rest(meter.anchor_pid)
+            anchor = None
+            if heard.anchor is not None:
+                anchor = Anchor(heard.anchor)
+                meter.anchor_pid = anchor.pid
+                wait_until_at_rest(anchor.pid)
             layers = self._observe(worker_pid, box, cgroups)
             heard.ready(worker_pid)
             meter.park()
@@ -199,8 +201,8 @@ class Workshop:
             status=box.ends.status,
             job=box.ends.job,
             streams=box.ends.streams,
-            events=watch_ends(box.ends.streams, box.ends.status),
-            anchor=Anchor(anchor) if anchor is not None else None,
+            events=watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor),
+            anchor=anchor,
             directory=box.directory,
             meter=meter,
             on_discard=discard,
@@ -306,10 +308,11 @@ class _Heard:
         self._decoder = Decoder(limit=4096)
         self._messages: list[tuple[Kind, int]] = []
         self.anchor: int | None = None
+        """A pidfd that came with the words."""
 
-    def sealed(self) -> tuple[int, int | None]:
-        """Wait until the worker is sealed; return its pid, as the kernel attached it, and a pidfd of its anchor."""
-        return self._next(Kind.SEALED), self.anchor
+    def sealed(self) -> int:
+        """Wait until the worker is sealed; return its pid, as the kernel attached it."""
+        return self._next(Kind.SEALED)
 
     def ready(self, worker_pid: int) -> None:
         """Wait until that worker waits for its job."""

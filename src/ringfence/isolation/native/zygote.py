@@ -57,6 +57,14 @@ class Run:
         self._opened.append(fd)
         return fd
 
+    def tell(self) -> None:
+        """Take the worker's end from the kernel and pass it on."""
+        _, wait_status, usage = os.wait4(self.worker, 0)
+        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, self.left())
+        with contextlib.suppress(OSError):  # the host no longer listens
+            os.write(self.status, words)
+        self.told = True
+
     def left(self) -> bytes:
         """Return the pids of the init's children, which all that lost its parent has become."""
         return os.pread(self._children, 1024, 0)
@@ -102,9 +110,7 @@ class Zygote:
         while True:
             for fd, _ in self._waiting.poll():
                 if fd in self._runs:
-                    # by hand: the host has a copy of the descriptor, so closing ours would not do it
-                    self._waiting.unregister(fd)
-                    self._step(self._runs.pop(fd))
+                    self._step(fd, self._runs.pop(fd))
                     continue
                 spec, fds = channel.receive(self._control)
                 if spec is None:
@@ -154,18 +160,18 @@ class Zygote:
         self._runs[pidfd] = run
         self._waiting.register(pidfd, select.EPOLLIN)
 
-    def _step(self, run: Run) -> None:
+    def _step(self, pidfd: int, run: Run) -> None:
         """Take note of a death: the worker's first, which the host is told; then the init's, whom the host kills."""
-        if run.told:
+        over = run.told
+        if not over:
+            run.tell()
+        # by hand: the host has a copy of the descriptor, so closing ours would not do it
+        self._waiting.unregister(pidfd)
+        if over:
             os.waitpid(run.init, 0)
             run.release()
-            return
-        _, wait_status, usage = os.wait4(run.worker, 0)
-        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, run.left())
-        with contextlib.suppress(OSError):  # the host no longer listens
-            os.write(run.status, words)
-        run.told = True
-        self._expect(run, run.init_pidfd)
+        else:
+            self._expect(run, run.init_pidfd)
 
 
 def _end(started: list[int]) -> None:
