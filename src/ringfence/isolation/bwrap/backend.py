@@ -108,7 +108,7 @@ class BwrapBackend:
         run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
         # here the init is one of the run's processes, and it, not the zygote, waits for the worker
         run |= {"pids": spec.pids, "own_pids": 1, "anchor": None}
-        answer, received = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run}, place.entrances)
+        answer = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run}, place.entrances)
         if "requested" in answer:
             raise InvalidRequest(answer["requested"], reason="preload_failed")
         # the init waits for our word, so its pid is still its own
@@ -123,7 +123,7 @@ class BwrapBackend:
             place=place,
             init_pid=init_pid,
             pidfd=pidfd,
-            directory=RunDirectory(received[0], owner, work="work"),
+            directory=RunDirectory(owner, work="work"),
             landlock_abi=outfit.landlock_abi,
             notes=_NOTES,
         )
@@ -185,16 +185,16 @@ def _launch(
         raise IsolationUnavailable("bubblewrap could not build a box here", fix="run `ringfence doctor`") from None
 
 
-def _furnish(ends: HostEnds, message: dict[str, Any], entrances: tuple[int, ...]) -> tuple[dict[str, Any], list[int]]:
+def _furnish(ends: HostEnds, message: dict[str, Any], entrances: tuple[int, ...]) -> dict[str, Any]:
     """Tell the init what to be, and wait until its workspace is furnished."""
     try:
         channel.send(ends.status, message, entrances)
-        answer, received = channel.receive(ends.status)
+        answer, _ = channel.receive(ends.status)
     except (OSError, ValueError):  # it is gone, or said so in the frames of a worker
-        answer, received = None, []
+        answer = None
     if answer is None:
         raise IsolationUnavailable(f"bubblewrap could not build the box: {_last_words(ends) or 'it gave no reason'}")
-    return answer, received
+    return answer
 
 
 def _last_words(ends: HostEnds) -> str:

@@ -14,7 +14,6 @@ from ringfence.isolation.bwrap.argv import PRIVATE, workspace_links
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
 from ringfence.isolation.linux.steps import Steps
-from ringfence.isolation.protocol import Kind, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
                 channel.send(end, {"requested": str(error)})
             os._exit(1)
         stage = "admission"
-        _report(status_fd, directory)
+        _report(status_fd)
         if not os.read(status_fd, 1):
             os._exit(0)
         for entrance in entrances:
@@ -68,9 +67,9 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            _keep_only(job_fd)
-            os.write(_JOB, encode(Kind.SEALED))
+            _say_so(sealing, job_fd, directory)
             sealed.become_worker(config["spec"])
+        os.close(directory)
         _end_with_host(status_fd, pid)
         sealed.watch(pid, status_fd, sealing)
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
@@ -101,11 +100,15 @@ def _lowest_free() -> tuple[int, int]:
     return first, second
 
 
-def _keep_only(job_fd: int) -> None:
-    """Let go of everything but the standard streams and the job channel."""
+def _say_so(sealing: Sealing, job_fd: int, directory: int) -> None:
+    """Tell the host, and let go of everything but the standard streams and the job channel."""
     kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
+    directory = os.dup(directory)  # it may be where the job channel goes
     if job_fd != _JOB:
         os.dup2(job_fd, _JOB)
+    steps = Steps(sealing.code)
+    sealed.say_so(steps, [directory])
+    steps.run()
     kernel.close_all_from(_JOB + 1)
 
 
@@ -125,7 +128,6 @@ def _bound_zygote_limits() -> None:
         resource.setrlimit(what, (0, 0))
 
 
-def _report(status_fd: int, directory: int) -> None:
+def _report(status_fd: int) -> None:
     with socket.socket(fileno=os.dup(status_fd)) as status:
-        channel.send(status, {"built": True}, [directory])
-    os.close(directory)
+        channel.send(status, {"built": True})

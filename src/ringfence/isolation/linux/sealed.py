@@ -39,10 +39,13 @@ class _Bytes(ctypes.Structure):
     _fields_ = (("base", ctypes.c_char_p), ("length", ctypes.c_size_t))
 
 
+_MOST_FDS = 2
+
+
 class _Rights(ctypes.Structure):
     _fields_ = (
         *(("size", ctypes.c_size_t), ("level", ctypes.c_int), ("kind", ctypes.c_int)),
-        *(("fd", ctypes.c_int), ("unused", ctypes.c_int)),
+        ("fds", ctypes.c_int * _MOST_FDS),
     )
 
 
@@ -83,18 +86,13 @@ class Sealing:
         steps.add("seccomp", _SECCOMP_SET_MODE_FILTER, 0, program)
 
 
-def say_so(steps: Steps, anchor_pidfd: int | None) -> None:
-    """Tell the host that the worker is sealed, so that it looks while the worker warms up, and hand over the anchor."""
-    if anchor_pidfd is None:
-        steps.add("write", _JOB, _SEALED, len(_SEALED), expect=len(_SEALED))
-        return
-    size = _Rights.fd.offset + _Rights.fd.size
-    rights = _Rights(size, socket.SOL_SOCKET, socket.SCM_RIGHTS, anchor_pidfd)
+def say_so(steps: Steps, fds: list[int]) -> None:
+    """Tell the host that the worker is sealed, so that it looks while the worker warms up, and hand over `fds`."""
+    size = _Rights.fds.offset + len(fds) * ctypes.sizeof(ctypes.c_int)
+    rights = _Rights(size, socket.SOL_SOCKET, socket.SCM_RIGHTS, (ctypes.c_int * _MOST_FDS)(*fds))
     data = _Bytes(_SEALED, len(_SEALED))
-    control = ctypes.sizeof(rights)
-    message = _Message(None, 0, ctypes.pointer(data), 1, ctypes.pointer(rights), control)
+    message = _Message(None, 0, ctypes.pointer(data), 1, ctypes.pointer(rights), ctypes.sizeof(rights))
     steps.add("sendmsg", _JOB, message, 0, expect=len(_SEALED))
-    steps.add("close", anchor_pidfd)
 
 
 def report_failure(status: int, stage: str, error: BaseException) -> NoReturn:

@@ -171,17 +171,17 @@ class Workshop:
         try:
             worker_pid = heard.sealed()
             meter.roots = (box.init_pid, worker_pid)
+            box.directory.arrive(heard.take())
             anchor = None
-            if heard.anchor is not None:
-                anchor = Anchor(heard.anchor)
+            if heard.received:
+                anchor = Anchor(heard.received[0])
                 meter.anchor_pid = anchor.pid
                 wait_until_at_rest(anchor.pid)
             layers = self._observe(worker_pid, box, cgroups)
             heard.ready(worker_pid)
             meter.park()
         except BaseException:
-            if heard.anchor is not None:
-                os.close(heard.anchor)
+            heard.let_go()
             self._bury(meter)
             raise
 
@@ -307,12 +307,24 @@ class _Heard:
         self._ends = ends
         self._decoder = Decoder(limit=4096)
         self._messages: list[tuple[Kind, int]] = []
-        self.anchor: int | None = None
-        """A pidfd that came with the words."""
+        self.received: list[int] = []
+        """Descriptors that came with the words: of the run's own file system, and of its anchor if there is one."""
 
     def sealed(self) -> int:
         """Wait until the worker is sealed; return its pid, as the kernel attached it."""
         return self._next(Kind.SEALED)
+
+    def take(self) -> int:
+        """Take over the first descriptor that came."""
+        if not self.received:
+            raise InternalError("a worker kept its file system to itself")
+        return self.received.pop(0)
+
+    def let_go(self) -> None:
+        """Close what nobody took."""
+        for fd in self.received:
+            os.close(fd)
+        self.received = []
 
     def ready(self, worker_pid: int) -> None:
         """Wait until that worker waits for its job."""
@@ -328,7 +340,7 @@ class _Heard:
         return pid
 
     def _listen(self) -> None:
-        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * _DESCRIPTOR.size)
         try:
             data, ancillary, _, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:
@@ -336,8 +348,7 @@ class _Heard:
         except ConnectionError:
             data, ancillary = b"", []
         attached = {kind: payload for _, kind, payload in ancillary}
-        if socket.SCM_RIGHTS in attached:
-            self.anchor = _DESCRIPTOR.unpack(attached[socket.SCM_RIGHTS])[0]
+        self.received += [fd for (fd,) in _DESCRIPTOR.iter_unpack(attached.get(socket.SCM_RIGHTS, b""))]
         for kind, payload in self._decoder.feed(data):
             if kind is Kind.FAILED:
                 raise InternalError(f"the worker could not be sealed: {payload.decode('utf-8', 'replace')}")

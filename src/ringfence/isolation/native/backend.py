@@ -110,22 +110,23 @@ class NativeBackend:
             # only where the guest can be kept from waking it: the version of Landlock that does so
             "anchor": server.landlock_abi if server.landlock_abi >= landlock.SIGNALS_SCOPED_SINCE else None,
             "exec": command,
+            "layered": session is not None,
             "entrances": len(place.entrances),
         }
         parked_over = session.generation() if session is not None else 0
         try:
-            ends, init, directory = _spawn(server, message, place.entrances, session)
+            ends, init = _spawn(server, message, place.entrances, session)
         except BaseException:
             if session is not None:
                 session.close()
             raise
-        run_directory = RunDirectory(directory, server.owner(offset), session, parked_over)
+        directory = RunDirectory(server.owner(offset), session, parked_over)
         try:
             init_pid = pid_of(init)
         except BaseException:  # the box died at once, with its zygote for example
             ends.close()
             os.close(init)
-            run_directory.close()
+            directory.close()
             raise
         return Box(
             backend=self.name,
@@ -135,7 +136,7 @@ class NativeBackend:
             place=place,
             init_pid=init_pid,
             pidfd=init,
-            directory=run_directory,
+            directory=directory,
             landlock_abi=server.landlock_abi,
         )
 
@@ -200,16 +201,15 @@ class NativeBackend:
 
 def _spawn(
     server: ForkServer, message: dict[str, Any], entrances: tuple[int, ...], session: SessionWorkspace | None
-) -> tuple[HostEnds, int, int]:
-    """Have the zygote start a box that holds the inside ends; return ours, a pidfd of its init, and its directory."""
+) -> tuple[HostEnds, int]:
+    """Have the zygote start a box that holds the inside ends; return ours and a pidfd of its init."""
     host, inside = open_ends()
     lower: list[int] = []
     try:
         if session is not None:
             lower.append(server.open_work_directory(session.work_fd))
         streams = (inside.stdin, inside.stdout, inside.stderr)
-        fds = (inside.status.fileno(), inside.job.fileno(), *streams, *entrances, *lower)
-        init, directory = server.spawn(message, fds)
+        init = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower, *entrances))
     except BaseException:
         host.close()
         raise
@@ -217,4 +217,4 @@ def _spawn(
         inside.close()
         for fd in lower:
             os.close(fd)
-    return host, init, directory
+    return host, init

@@ -1,4 +1,4 @@
-"""The worker's way from the fork to its place: admitted to its cgroups, nobody, without privileges, sealed.
+"""The worker's way from the fork to its place: admitted to its cgroups, in its box, nobody, sealed.
 
 It runs no guest code. Its parent is the zygote, which alone learns how it ends, so no exit status can be forged inside.
 """
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _JOB = 3
-_FIRST_FREE = 4
+_DIRECTORY = 4
+"""Where the worker holds the run's own file system, until the host has it."""
+_FREE = (5, 6, 7)
 _NO_MORE = 0x7FFF_FFFF
-_PROC_OPTIONS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
@@ -35,43 +36,48 @@ _MAP_BYTES = 32
 class Endpoints:
     """The descriptors of one run, as the zygote received them."""
 
-    def __init__(self, fds: list[int], entrances: int) -> None:
-        """In the order in which the host sends them; `entrances` is how many lead into a cgroup."""
-        self.status, *self.inside = fds[:5]
-        """Where the end is told; then those that the worker keeps: its job channel and its standard streams."""
-        self.entrances = fds[5 : 5 + entrances]
-        self.lower = fds[5 + entrances] if len(fds) > 5 + entrances else None
+    def __init__(self, fds: list[int]) -> None:
+        """In the order in which the host sends them."""
+        self.status, *self.inside = fds
+        """Where the end is told; then those that the worker takes along."""
 
 
 class Settling:
     """The steps of every worker of one kind."""
 
-    def __init__(self, spec: dict[str, Any], sealing: Sealing, entrances: int) -> None:
-        """List them; what differs from run to run is put in by `main`'s caller, before the fork."""
+    def __init__(self, spec: dict[str, Any], sealing: Sealing) -> None:
+        """List them; what differs from run to run is put in by `prepare`, before the fork."""
         self._steps = steps = Steps(sealing.code)
         self._maps = ctypes.create_string_buffer(_MAP_BYTES)
-        self._moved = self._keep_only(entrances)
-        self._enter_cgroups(entrances)
-        # the processes of the worker's own pid namespace, and only those it may look into
-        steps.add("mount", b"proc", b"/proc", b"proc", _PROC_OPTIONS, b"subset=pid,hidepid=invisible")
+        lower = _DIRECTORY if spec["layered"] else None
+        self._moved = self._take_along(spec["entrances"], layered=lower is not None)
+        if lower is None:
+            self._furnishing = box.Furnishing(steps, spec, None, _DIRECTORY)
+        else:
+            self._furnishing = box.Furnishing(steps, spec, lower, lower + 1)
+            steps.add("dup3", lower + 1, _DIRECTORY, os.O_CLOEXEC, expect=_DIRECTORY)
+            steps.add("close", lower + 1)
         self._ids: list[int] = []
         self._map_writes: list[int] = []
         self._become(takes_id=spec["uid"] != os.getuid())
         self._drop_capabilities(sealing.last_capability)
-        free = (_FIRST_FREE, _FIRST_FREE + 1)
-        sealing.give_up_everything(steps, spec, box.WRITABLE, free)
+        sealing.give_up_everything(steps, spec, box.WRITABLE, _FREE[:2])
         steps.add("chdir", box.WORKSPACE)
         steps.add("prctl", _PR_SET_DUMPABLE, 1)  # so that the host, as an ordinary user, may look at its namespaces
-        anchored = bool(spec["anchor"] and not spec["exec"])  # another program's memory is not this one's
-        if anchored:
-            anchor.cast(steps, spec["anchor"], _FIRST_FREE, (_FIRST_FREE + 1, _FIRST_FREE + 2))
-        sealed.say_so(steps, _FIRST_FREE if anchored else None)
+        told = [_DIRECTORY]
+        if spec["anchor"] and not spec["exec"]:  # another program's memory is not this one's
+            anchor.cast(steps, spec["anchor"], _FREE[0], _FREE[1:])
+            told.append(_FREE[0])
+        sealed.say_so(steps, told)
+        steps.add("close_range", _DIRECTORY, _NO_MORE, 0)
         steps.table()
 
-    def prepare(self, uid: int, ends: Endpoints) -> None:
+    def prepare(self, spec: dict[str, Any], ends: Endpoints) -> None:
         """Put in what is this run's alone."""
         steps = self._steps
-        for row, fd in zip(self._moved, (*ends.inside, *ends.entrances), strict=True):
+        uid = spec["uid"]
+        self._furnishing.prepare(spec["hostname"], uid)
+        for row, fd in zip(self._moved, ends.inside, strict=True):
             steps.set(row, 0, fd)
         for row in self._ids:
             for argument in range(3):
@@ -90,22 +96,23 @@ class Settling:
         except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
             sealed.report_failure(_JOB, "settling", error)
 
-    def _keep_only(self, entrances: int) -> list[int]:
-        """Put the run's streams on 0, 1, 2, its job channel on 3, its entrances behind them, and close all else."""
-        # received descriptors are above all these: the zygote's own fill the numbers below
-        numbers = (_JOB, 0, 1, 2, *range(_FIRST_FREE, _FIRST_FREE + entrances))
-        rows = [self._steps.add("dup3", 0, number, 0, expect=number) for number in numbers]
-        self._steps.add("close_range", len(numbers), _NO_MORE, 0)
-        return rows
+    def _take_along(self, entrances: int, *, layered: bool) -> list[int]:
+        """Put the streams on 0, 1, 2, the job channel on 3, a lower tree on 4, close all else, and enter the cgroups.
 
-    def _enter_cgroups(self, entrances: int) -> None:
-        """Move in by its own hand: for a process that moves itself no other has to be held still.
-
-        Moved by the host it would wait for a grace period of the whole machine.
+        By its own hand: for a process that moves itself no other has to be held still. Moved by the host it would wait
+        for a grace period of the whole machine.
         """
-        for number in range(_FIRST_FREE, _FIRST_FREE + entrances):
-            self._steps.add("write", number, b"0", 1, expect=1)
-        self._steps.add("close_range", _FIRST_FREE, _NO_MORE, 0)
+        steps = self._steps
+        first = _DIRECTORY + layered
+        doors = range(first, first + entrances)
+        # received descriptors are above all these: the zygote's own fill the numbers below
+        numbers = (_JOB, 0, 1, 2, *range(_DIRECTORY, first), *doors)
+        rows = [steps.add("dup3", 0, number, 0, expect=number) for number in numbers]
+        steps.add("close_range", first + entrances, _NO_MORE, 0)
+        for number in doors:
+            steps.add("write", number, b"0", 1, expect=1)
+        steps.add("close_range", first, _NO_MORE, 0)
+        return rows
 
     def _become(self, *, takes_id: bool) -> None:
         """Take an id of this run alone, then a user namespace of its own that owns nothing but it."""
@@ -121,9 +128,9 @@ class Settling:
 
     def _write(self, path: bytes, data: bytes | ctypes.Array[ctypes.c_char]) -> int:
         steps = self._steps
-        steps.add("openat", AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, expect=_FIRST_FREE)
-        row = steps.add("write", _FIRST_FREE, data, len(data), expect=len(data))
-        steps.add("close", _FIRST_FREE)
+        steps.add("openat", AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, expect=_FREE[0])
+        row = steps.add("write", _FREE[0], data, len(data), expect=len(data))
+        steps.add("close", _FREE[0])
         return row
 
     def _drop_capabilities(self, last_capability: int) -> None:

@@ -15,24 +15,19 @@ import signal
 import socket
 
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
-from ringfence.isolation.native import box, settle, template
+from ringfence.isolation.native import settle, template
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
-_MAKES_A_KIND = ("disk_bytes", "inodes", "open_files", "file_bytes", "pids", "own_pids", "anchor", "entrances")
+_MAKES_A_KIND = (
+    *("disk_bytes", "inodes", "open_files", "file_bytes", "pids", "own_pids"),
+    *("layered", "entrances", "anchor", "exec"),
+)
 _MOST_KINDS = 16
-
-
-class Kind:
-    """How boxes of one kind are made, listed once."""
-
-    def __init__(self, spec: dict[str, Any], sealing: sealed.Sealing, hand: int, *, lower: bool) -> None:
-        """List the steps for boxes like that of `spec`."""
-        self.furnishing = box.Furnishing(spec, sealing.code, hand, lower=lower)
-        self.settling = settle.Settling(spec, sealing, spec["entrances"])
+_FILLERS = 8
 
 
 class Run:
@@ -96,14 +91,14 @@ class Zygote:
         """Watch the host's channel from now on."""
         self._control = control
         self._sealing = sealing
-        self._way = box.Way(sealing.code)
+        self._own_processes = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._waiting = select.epoll()
         self._waiting.register(control, select.EPOLLIN)
         self._runs: dict[int, Run] = {}
         """By the pidfd that tells of the next thing to happen to the run."""
-        self._kinds: dict[tuple[Any, ...], Kind] = {}
-        # the last of our own: every number below is taken, so it is the one that the next to be opened will have
-        self._hand = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._settlings: dict[tuple[str, ...], settle.Settling] = {}
+        # so many are our own that what is received is above every number a worker gives its own
+        self._fillers = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(_FILLERS)]
 
     def serve(self) -> NoReturn:
         """Work until the host's end is closed."""
@@ -118,43 +113,42 @@ class Zygote:
                 self._spawn(spec, fds)
 
     def _spawn(self, spec: dict[str, Any], fds: list[int]) -> None:
-        ends = settle.Endpoints(fds, spec["entrances"])
+        ends = settle.Endpoints(fds)
         started: list[int] = []
         try:
-            kind = self._kind(spec, lower=ends.lower is not None)
-            kind.settling.prepare(spec["uid"], ends)
-            os.close(self._hand)
+            settling = self._settling(spec)
+            settling.prepare(spec, ends)
+            kernel.unshare(kernel.CLONE_NEWPID)
             try:
-                kind.furnishing.build(spec["hostname"], spec["uid"], ends.lower)
                 started.append(os.posix_spawn(template.IDLE, ["init"], {}))
                 worker = os.fork()
                 if worker == 0:
-                    kind.settling.main(spec)
+                    settling.main(spec)
                 started.append(worker)
             finally:
-                self._way.back()
+                kernel.setns(self._own_processes, kernel.CLONE_NEWPID)
             run = Run(started[0], worker, ends.status)
         except OSError as error:
             _end(started)
             channel.send(self._control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
         else:
             self._expect(run, run.worker_pidfd)
-            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd, self._hand])
+            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd])
             # what the end of a run will touch is copied now, after the fork, so that nobody waits for it then
             sealed.farewell(0, 0.0, 0.0, 0, run.left())
         finally:
-            os.dup2(0, self._hand, inheritable=False)  # the box's directory goes with the box
             for fd in fds:
                 os.close(fd)
 
-    def _kind(self, spec: dict[str, Any], *, lower: bool) -> Kind:
-        key = (lower, bool(spec["exec"]), *(spec[name] for name in _MAKES_A_KIND))
-        kind = self._kinds.get(key)
-        if kind is None:
-            if len(self._kinds) >= _MOST_KINDS:
-                self._kinds.clear()
-            kind = self._kinds[key] = Kind(spec, self._sealing, self._hand, lower=lower)
-        return kind
+    def _settling(self, spec: dict[str, Any]) -> settle.Settling:
+        """Return the steps for workers like this one, listed once."""
+        key = tuple(str(spec[name]) for name in _MAKES_A_KIND)
+        settling = self._settlings.get(key)
+        if settling is None:
+            if len(self._settlings) >= _MOST_KINDS:
+                self._settlings.clear()
+            settling = self._settlings[key] = settle.Settling(spec, self._sealing)
+        return settling
 
     def _expect(self, run: Run, pidfd: int) -> None:
         self._runs[pidfd] = run
