@@ -1,7 +1,7 @@
 """The one table of what Ringfence's codes and reasons mean: HTTP status, exit code, whether to try again.
 
-The codes are those of the specification, letter by letter. Reasons are finer and only ever added; one says something here
-only where it differs from its code. `docs/errors` has a page for every code, and a test holds the two together.
+The codes are those of the specification, letter by letter. Reasons are finer and only ever added; one says something
+here only where it differs from its code. `docs/errors` has a page for every code, and a test holds the two together.
 """
 
 from __future__ import annotations
@@ -170,6 +170,9 @@ _VALIDATION_FAILED = {
     "invalid_pool_size": Reason("the pool size is not a whole number from 0"),
     "invalid_session_id": Reason("the session's id is not a plain name"),
     "invalid_range": Reason("an offset, a length, a size or a cursor is out of range"),
+    "invalid_operation": Reason("the operation has a field that is missing, unknown or of another type"),
+    "invalid_url": Reason("a URL is not one that every client reads alike"),
+    "invalid_host": Reason("the name or address of a host is not one"),
     "invalid_handle": Reason("the handle was never given out, or was freed"),
     "not_found": Reason("there is nothing of this name", http_status=404),
     "exists": Reason("there is something of this name, and replacing it was not asked for", http_status=409),
