@@ -167,6 +167,8 @@ def _read(where: _Location, operation: FsRead, caps: FsCaps, *, inline: bool) ->
 
 
 def _write(where: _Location, operation: FsWrite, caps: FsCaps) -> BrokerOutcome:
+    if not isinstance(operation.content, bytes):  # the annotation binds only callers who check their types
+        raise InvalidRequest("the content must be bytes", reason="invalid_content")
     size = len(operation.content)
     if size > caps.max_bytes_out:
         raise CapabilityBlocked(

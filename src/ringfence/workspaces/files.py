@@ -45,7 +45,9 @@ class Area:
     max_bytes: int | None = None
     max_files: int | None = None
     changing: Callable[[], AbstractContextManager[None]] | None = None
-    """Held while the area is changed, so that a quota checked is a quota kept; already acting as the owner."""
+    """Held while the area is changed, so that a quota checked is a quota kept; acts as the owner."""
+    using: Callable[[], AbstractContextManager[None]] | None = None
+    """Held while `fd` is used for reading, where it may be closed by somebody else; acts as the owner."""
 
 
 class Kind(StrEnum):
@@ -96,7 +98,7 @@ def read(area: Area, path: str, *, offset: int, most: int) -> Slice:
         PathTraversalError: The path leads outside, or is or crosses a link that the area does not allow.
         CapabilityBlocked: It is a device, a fifo or a socket, none of which is opened.
     """
-    with acting_as(area.owner):
+    with _using(area):
         fd = open_regular(area.fd, path, in_tree_links=area.in_tree_links)
     try:
         size = os.fstat(fd).st_size  # of what was opened; a hole counts, and is not read beyond `most`
@@ -145,7 +147,7 @@ def list_page(area: Area, path: str, *, after: bytes, most: int, most_scanned: i
     Raises:
         CapabilityBlocked: More than `most_scanned` entries would have to be looked at.
     """
-    with acting_as(area.owner):
+    with _using(area):
         fd = _open_directory(area, path)
         try:
             names = heapq.nsmallest(most + 1, _names(fd, after, most_scanned))
@@ -161,7 +163,7 @@ def status(area: Area, path: str) -> Found:
     Raises:
         PathTraversalError: As `read`.
     """
-    with acting_as(area.owner):
+    with _using(area):
         if not path:
             return _described(b"", os.fstat(area.fd))
         fd = open_beneath(area.fd, path, os.O_PATH, in_tree_links=area.in_tree_links)
@@ -224,6 +226,12 @@ def usage(area: Area, *, most_files: int = _MOST_SURVEYED) -> tuple[int, int]:
         count += 1
         size += entry.status.st_size if entry.is_file else 0
     return size, count if walk.complete else max(count, most_files + 1)
+
+
+@contextmanager
+def _using(area: Area) -> Iterator[None]:
+    with area.using() if area.using is not None else acting_as(area.owner):
+        yield
 
 
 @contextmanager
