@@ -162,7 +162,7 @@ def _read(where: _Location, operation: FsRead, caps: FsCaps, *, inline: bool) ->
         "digest": Digest.of(found.content).to_dict(),
         "handle": f"fs:{offset}+{size}:{sha256}:{where.virtual}",
     }
-    effect = Effect("Read", {"path": where.virtual, "bytes": size})
+    effect = Effect("read", {"path": where.virtual, "bytes": size})
     return BrokerOutcome("fs_read", out, found.content if inline else None, Budget(bytes_in=size), (effect,))
 
 
@@ -189,7 +189,7 @@ def _write(where: _Location, operation: FsWrite, caps: FsCaps) -> BrokerOutcome:
         "digest": Digest.of(operation.content).to_dict(),
         "handle": f"fs:0+{size}:{sha256}:{where.virtual}",
     }
-    effect = Effect("Write", {"path": where.virtual, "bytes": size})
+    effect = Effect("write", {"path": where.virtual, "bytes": size})
     return BrokerOutcome("fs_write", out, None, Budget(bytes_out=size, file_count=int(new)), (effect,))
 
 
@@ -207,26 +207,26 @@ def _list(where: _Location, operation: FsList, caps: FsCaps) -> BrokerOutcome:
         "entries": [_entry(where.virtual, found) for found in page.entries],
         "cursor": None if page.after is None else base64.urlsafe_b64encode(page.after).decode(),
     }
-    effect = Effect("Read", {"path": where.virtual, "entries": len(page.entries)})
+    effect = Effect("read", {"path": where.virtual, "entries": len(page.entries)})
     return BrokerOutcome("fs_list", out, effects=(effect,))
 
 
 def _stat(where: _Location) -> BrokerOutcome:
     found = Found(b"", Kind.DIRECTORY, 0, 0) if where.area is None else files.status(where.area, where.path)
     out = {"path": where.virtual, "kind": str(found.kind), "size": found.size, "modified_ns": found.modified_ns}
-    return BrokerOutcome("fs_stat", out, effects=(Effect("Read", {"path": where.virtual}),))
+    return BrokerOutcome("fs_stat", out, effects=(Effect("read", {"path": where.virtual}),))
 
 
 def _mkdir(where: _Location, caps: FsCaps) -> BrokerOutcome:
     new = files.make_directory(where.of_entry(), where.path, max_files=caps.max_files)
-    effect = Effect("Write", {"path": where.virtual})
+    effect = Effect("write", {"path": where.virtual})
     out = {"path": where.virtual, "created": new}
     return BrokerOutcome("fs_mkdir", out, None, Budget(file_count=int(new)), (effect,))
 
 
 def _delete(where: _Location) -> BrokerOutcome:
     kind = files.delete(where.of_entry(), where.path)
-    effect = Effect("Write", {"path": where.virtual, "deleted": str(kind)})
+    effect = Effect("write", {"path": where.virtual, "deleted": str(kind)})
     return BrokerOutcome("fs_delete", {"path": where.virtual, "kind": str(kind)}, effects=(effect,))
 
 

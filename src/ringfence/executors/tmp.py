@@ -155,7 +155,7 @@ class TmpBroker:
             fd = open_beneath(self._fd, name, _DIRECTORY)
             self._spaces[name] = _Space(scope, fd, size, self._caps.max_files)
         handle = _PREFIX + name
-        effect = Effect("Write", {"path": handle, "bytes": size})
+        effect = Effect("write", {"path": handle, "bytes": size})
         out = {"handle": handle, "path": handle, "size_bytes": size}
         return BrokerOutcome("tmp_alloc", out, None, Budget(), (effect,))
 
@@ -178,7 +178,7 @@ class TmpBroker:
                 raise InvalidRequest("this call has no such temporary space", reason="invalid_handle")
             self._remove(name)
         handle = _PREFIX + name
-        return BrokerOutcome("tmp_free", {"handle": handle}, effects=(Effect("Write", {"path": handle}),))
+        return BrokerOutcome("tmp_free", {"handle": handle}, effects=(Effect("write", {"path": handle}),))
 
     def _remove(self, name: str) -> None:
         space = self._spaces.pop(name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.errors.source import reasons_given
 
 from ringfence import errors
 from ringfence.capability.limits import Limits
@@ -21,6 +21,7 @@ from ringfence.ports import Ending
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "src").rglob("*.py"))}
+BASE = (RingfenceError.code, RingfenceError.default_reason)
 PAGES = ROOT / "docs" / "errors"
 SPECIFIED = {  # 000 §9, letter by letter
     "SANDBOX.PERMISSION_DENY": 403,
@@ -107,13 +108,13 @@ def _classes() -> list[type[RingfenceError]]:
 
 
 def test_every_reason_the_source_gives_an_error_is_in_the_table() -> None:
-    given = [(where, code, reason) for where, code, reason in reasons_given() if reason is not None]
+    given = [each for each in reasons_given(SOURCES, BASE) if each.reason is not None]
     assert len(given) > 50
-    assert [each for each in given if each[2] not in TABLE[each[1]].reasons] == []
+    assert [each for each in given if each.reason not in TABLE[each.code].reasons] == []
 
 
 def test_every_reason_in_the_source_can_be_read_off_it() -> None:
-    assert [where for where, _, reason in reasons_given() if reason is None] == []
+    assert [each.where for each in reasons_given(SOURCES, BASE) if each.reason is None] == []
 
 
 def test_every_word_in_the_source_that_looks_like_a_code_is_one() -> None:
@@ -136,78 +137,25 @@ def test_every_way_a_run_is_ended_from_outside_is_in_the_table() -> None:
         assert reason in TABLE[code].reasons
 
 
-def test_the_walk_over_the_source_sees_a_reason_that_is_not_registered() -> None:
-    tree = ast.parse("raise InvalidRequest('x', reason='never_heard_of')\ndef f(): return Denied('y', reason=g())")
-    assert [(code, reason) for _, code, reason in _reasons_in(Path("x.py"), tree, error_classes())] == [
-        ("SCHEMA.VALIDATION_FAILED", "never_heard_of"),
-        ("SANDBOX.PERMISSION_DENY", None),
+def test_the_walk_over_the_source_sees_whatever_way_a_reason_is_given() -> None:
+    text = """
+class Narrow(InvalidRequest):
+    def __init__(self): super().__init__('x', reason='in_super')
+raise InvalidRequest('x', reason='plain')
+def f(): return Denied('y', reason=g())
+def h(name, *, why): raise InvalidRequest('z', reason=f'un_{name}' if name else why)
+h('known', why='given')
+class InvalidRequest(RingfenceError): code = 'SCHEMA.VALIDATION_FAILED'
+class Denied(RingfenceError): code = 'SANDBOX.PERMISSION_DENY'
+"""
+    found = reasons_given({Path("x.py"): ast.parse(text)}, BASE)
+    assert [(each.code, each.reason) for each in found] == [
+        (InvalidRequest.code, "in_super"),
+        (InvalidRequest.code, "plain"),
+        (Denied.code, None),
+        (InvalidRequest.code, "un_known"),
+        (InvalidRequest.code, "given"),
     ]
-
-
-def reasons_given() -> Iterator[tuple[str, str, str | None]]:
-    """Yield where, the class's code, and each reason an error is made with; `None` for one that cannot be told."""
-    kinds = error_classes()
-    for path, tree in SOURCES.items():
-        yield from _reasons_in(path, tree, kinds)
-
-
-def error_classes() -> dict[str, tuple[str, str]]:
-    """Read every error class of the source: name → its code and default reason, its own or inherited."""
-    known = {"RingfenceError": (RingfenceError.code, RingfenceError.default_reason)}
-    definitions = [node for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    while True:
-        fresh = [node for node in definitions if node.name not in known and _base_of(node) in known]
-        if not fresh:
-            return known
-        for node in fresh:
-            own = {
-                target.id: ast.literal_eval(item.value)
-                for item in node.body
-                if isinstance(item, ast.Assign)
-                for target in item.targets
-                if isinstance(target, ast.Name) and target.id in ("code", "default_reason")
-            }
-            code, reason = known[_base_of(node)]
-            known[node.name] = (own.get("code", code), own.get("default_reason", reason))
-
-
-def _base_of(node: ast.ClassDef) -> str:
-    return node.bases[0].id if node.bases and isinstance(node.bases[0], ast.Name) else ""
-
-
-def _reasons_in(
-    path: Path, tree: ast.Module, kinds: dict[str, tuple[str, str]]
-) -> Iterator[tuple[str, str, str | None]]:
-    for top in tree.body:
-        for node in ast.walk(top):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds):
-                continue
-            code, default = kinds[node.func.id]
-            where = f"{path.name}:{node.lineno}"
-            written = next((word.value for word in node.keywords if word.arg == "reason"), ast.Constant(default))
-            for reason in _texts(written, top, tree):
-                yield where, code, reason
-
-
-def _texts(written: ast.expr, top: ast.stmt, tree: ast.Module) -> list[str | None]:
-    """Return what the expression can be: a text, one of two, or `f"…_{parameter}"` over every call of the function."""
-    match written:
-        case ast.Constant(value=str(text)):
-            return [text]
-        case ast.IfExp(body=one, orelse=other):
-            return _texts(one, top, tree) + _texts(other, top, tree)
-        case ast.JoinedStr(values=[ast.Constant(value=str(before)), ast.FormattedValue(value=ast.Name(id=name))]):
-            if not isinstance(top, ast.FunctionDef):
-                return [None]
-            place = [argument.arg for argument in top.args.args].index(name)
-            calls = [
-                node.args[place]
-                for node in ast.walk(tree)
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == top.name
-            ]
-            return [before + str(call.value) if isinstance(call, ast.Constant) else None for call in calls]
-        case _:
-            return [None]
 
 
 # --- the pages ---

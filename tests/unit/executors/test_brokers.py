@@ -74,7 +74,7 @@ def test_the_public_view_has_the_digest_and_the_handle_and_nothing_of_the_conten
     assert "CONFIDENTIAL" not in repr(outcome)
     assert "CONFIDENTIAL" not in repr(broker.perform(FsRead("work/f"), inline=True))
     assert "CONFIDENTIAL" not in repr(FsWrite("work/f", b"CONFIDENTIAL"))
-    assert outcome.effects == (Effect("Read", {"path": "/workspace/work/f", "bytes": 12}),)
+    assert outcome.effects == (Effect("read", {"path": "/workspace/work/f", "bytes": 12}),)
 
 
 async def test_a_handle_brings_the_very_bytes_it_was_given_out_for(broker: FsBroker) -> None:
@@ -87,7 +87,7 @@ async def test_a_handle_brings_the_very_bytes_it_was_given_out_for(broker: FsBro
 def test_a_write_says_what_is_new_and_what_it_used(broker: FsBroker) -> None:
     first = broker.perform(FsWrite("work/d/f", b"one"))
     assert (first.out["created"], first.used) == (True, Budget(bytes_out=3, file_count=1))
-    assert first.effects == (Effect("Write", {"path": "/workspace/work/d/f", "bytes": 3}),)
+    assert first.effects == (Effect("write", {"path": "/workspace/work/d/f", "bytes": 3}),)
     assert refused(broker, FsWrite("work/d/f", b"two")) == "exists"
     second = broker.perform(FsWrite("work/d/f", b"three", overwrite=True))
     assert (second.out["created"], second.used) == (False, Budget(bytes_out=5))
