@@ -291,6 +291,26 @@ def test_a_directory_swapped_for_a_link_leads_nowhere(ground: Ground, count: Cal
     assert ground.untouched()
 
 
+def test_allowed_links_lead_nowhere_else_while_everything_moves(ground: Ground, count: Callable[[int], int]) -> None:
+    for name in ("d", "other"):
+        (ground.work / name).mkdir()
+        (ground.work / name / "secret").write_text("inside")
+    os.symlink(ground.outside, ground.work / "evil")
+    os.symlink("other/../d/secret", ground.work / "around")
+    broker = ground.with_links()
+    seen: set[bytes | None] = set()
+    with (
+        swapping(ground.work / "d", ground.work / "evil", count(100_000)) as attacker,
+        swapping(ground.work / "other", ground.work / "d", count(100_000)),
+    ):
+        while attacker.is_alive():
+            came = attempt(broker, FsRead("work/around"))
+            if not isinstance(came, RingfenceError):
+                seen.add(came.content)
+    assert seen <= {b"inside"}
+    assert ground.untouched()
+
+
 def test_a_file_swapped_for_a_link_is_never_read_or_written_through(
     ground: Ground, count: Callable[[int], int]
 ) -> None:

@@ -20,9 +20,20 @@ its reason (HTTP status, exit code, whether to try again) is in `errors.table` a
 
 from __future__ import annotations
 
-from typing import Self
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every run imports this module, and few runs make an error
+    from typing import Self
 
-from ringfence.errors.table import Answer, answer
+    from ringfence.errors.table import Answer
+
+
+class _Retryable:
+    """Reads off the table whether to try again, for an error and for a class of errors with its default reason."""
+
+    def __get__(self, error: RingfenceError | None, kind: type[RingfenceError]) -> bool:
+        from ringfence.errors.table import answer
+
+        return (answer(kind.code, kind.default_reason) if error is None else error.answer).retryable
 
 
 class RingfenceError(Exception):
@@ -30,11 +41,7 @@ class RingfenceError(Exception):
 
     code: str = "UNKNOWN.INTERNAL"
     default_reason: str = "internal"
-    retryable: bool = False
-
-    def __init_subclass__(cls) -> None:
-        """Take from the table what the class's own code and reason mean."""
-        cls.retryable = answer(cls.code, cls.default_reason).retryable
+    retryable = _Retryable()
 
     def __init__(
         self, message: str, *, reason: str | None = None, fix: str | None = None, **details: str | int
@@ -42,13 +49,14 @@ class RingfenceError(Exception):
         """Keep `details` flat and safe to show to the agent; `fix` tells a person what to do."""
         super().__init__(message)
         self.reason = reason or self.default_reason
-        self.retryable = self.answer.retryable
         self.fix = fix
         self.details = details
 
     @property
     def answer(self) -> Answer:
         """What the table says about this code and reason: title, HTTP status, exit code, whether to try again."""
+        from ringfence.errors.table import answer
+
         return answer(self.code, self.reason)
 
 
@@ -67,7 +75,6 @@ class PathTraversalError(InvalidRequest):
     def at_runtime(self) -> Self:
         """Make it the refusal of an operation that was under way, where it was one of a request's shape (C15)."""
         self.code = CapabilityBlocked.code
-        self.retryable = self.answer.retryable
         return self
 
 

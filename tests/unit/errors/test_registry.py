@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +89,15 @@ def test_an_error_answers_what_the_table_says(code: str, reason: str) -> None:
     kind = next(kind for kind in _classes() if kind.code == code)
     error = kind("it broke", reason=reason)
     assert (error.answer, error.retryable) == (answer(code, reason), answer(code, reason).retryable)
+
+
+def test_whoever_makes_no_error_does_not_pay_for_the_table() -> None:
+    code = (
+        "import sys, ringfence.errors, ringfence.interfaces.cli.render; print('ringfence.errors.table' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, env=environment)
+    assert done.stdout == "False\n"
 
 
 def test_every_code_has_a_class_to_raise() -> None:

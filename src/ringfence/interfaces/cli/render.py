@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from ringfence.errors import RingfenceError
-from ringfence.errors.table import answer
 from ringfence.outcome import ExecutionResult, Status
 
 _EXIT_BY_STATUS = {
@@ -67,6 +66,8 @@ def result_exit_code(result: ExecutionResult, *, passthrough: bool) -> int:
         # A guest ended by signal N counts as 128 + N, as a shell would report it.
         return result.exit_code if result.exit_code >= 0 else 128 - result.exit_code
     if result.status in (Status.KILLED, Status.ERROR) and result.error_code is not None:
+        from ringfence.errors.table import answer  # a run that ends well does not pay for it
+
         return answer(result.error_code, result.reason or "").exit_code
     return _EXIT_BY_STATUS.get(result.status, 8)
 
