@@ -43,6 +43,11 @@ class Answer(NamedTuple):
     exit_code: int
     retryable: bool
 
+    @property
+    def is_denial(self) -> bool:
+        """Whether somebody said no, or has yet to say yes; otherwise something is wrong or has failed."""
+        return self.exit_code in _DENIED
+
 
 def answer(code: str, reason: str) -> Answer:
     """Return what `code` with `reason` means; a code or reason nobody registered never looks milder than it may be."""
@@ -61,6 +66,7 @@ def page_of(code: str) -> str:
     return f"docs/errors/{code}.md"
 
 
+_DENIED = (3, 4)
 _LIKE_ITS_CODE = Reason("")
 # A person can still say yes: the command tells that apart from a refusal, whichever code carries it.
 _UNDER_ANY_CODE = {"consent_required": Reason("a person has to agree first", exit_code=4)}

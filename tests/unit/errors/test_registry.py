@@ -76,6 +76,14 @@ def test_a_traversal_is_400_in_the_shape_of_a_request_and_403_while_an_operation
     assert PathTraversalError.code == InvalidRequest.code  # of the class: one running operation changes no other error
 
 
+def test_what_counts_as_a_denial_is_said_by_the_code_and_not_by_the_class() -> None:
+    denied = {code for code, reason in PAIRS if answer(code, reason).is_denial}
+    assert denied == {"SANDBOX.PERMISSION_DENY", "POLICY.DENY_TOOL", "SANDBOX.CAPABILITY_BLOCKED"}
+    assert all(answer(code, reason).is_denial for code, reason in PAIRS if code in denied)
+    assert PathTraversalError("../x").at_runtime().answer.is_denial
+    assert not PathTraversalError("../x").answer.is_denial
+
+
 def test_no_grant_is_a_matter_of_who_asks_and_a_bad_one_of_what_is_asked() -> None:
     assert [answer(Denied.code, reason).http_status for reason in ("no_grant", "expired", "revoked")] == [401, 403, 403]
 

@@ -98,7 +98,7 @@ def error_json(error: RingfenceError) -> str:
     """Return an error as one line of JSON, with the fields a result would have said it in."""
     fields: dict[str, Any] = {
         "success": False,
-        "status": "denied" if error_exit_code(error) in (3, 4) else "error",
+        "status": "denied" if error.answer.is_denial else "error",
         "exit_code": None,
         "error": str(error),
         "error_code": error.code,
