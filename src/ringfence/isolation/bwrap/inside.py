@@ -13,11 +13,14 @@ import socket
 from ringfence.isolation.bwrap.argv import PRIVATE, workspace_links
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
+from ringfence.isolation.linux.steps import Steps
+from ringfence.isolation.protocol import Kind, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+_JOB = 3
 _WORK = "/workspace/work"
 # not `inputs`: here only Landlock keeps it read-only
 _WRITABLE = (b"/workspace/work", b"/workspace/artifacts", PRIVATE.encode())
@@ -29,7 +32,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
     try:
         kernel.die_with_parent(signal.SIGKILL)
         status = socket.socket(fileno=os.dup(status_fd))
-        config, _ = channel.receive(status)
+        config, entrances = channel.receive(status)
         status.close()
         if config is None:
             os._exit(0)
@@ -48,19 +51,26 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         _report(status_fd, directory)
         if not os.read(status_fd, 1):
             os._exit(0)
+        for entrance in entrances:
+            os.write(entrance, b"0")
+            os.close(entrance)
         stage = "sealing"
         kernel.write_file("/proc/self/oom_score_adj", b"1000")
         os.chdir(_WORK)
         sealing = Sealing(config)
         kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
-        sealed.give_up_everything(config["spec"], sealing, _WRITABLE)
+        steps = Steps(sealing.code)
+        sealing.give_up_everything(steps, config["spec"], _WRITABLE, _lowest_free())
+        steps.run()
         stage = "fork"
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         sealed.shut_to_guest()
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            sealed.become_worker(config["spec"], job_fd)
+            _keep_only(job_fd)
+            os.write(_JOB, encode(Kind.SEALED))
+            sealed.become_worker(config["spec"])
         _end_with_host(status_fd, pid)
         sealed.watch(pid, status_fd, sealing)
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
@@ -81,6 +91,22 @@ def _furnish() -> int:
     for says, where in workspace_links():
         os.symlink(says, f"/{where}")
     return os.open("/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _lowest_free() -> tuple[int, int]:
+    """Return the numbers that the next two descriptors will have."""
+    first, second = os.dup(0), os.dup(0)
+    os.close(first)
+    os.close(second)
+    return first, second
+
+
+def _keep_only(job_fd: int) -> None:
+    """Let go of everything but the standard streams and the job channel."""
+    kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
+    if job_fd != _JOB:
+        os.dup2(job_fd, _JOB)
+    kernel.close_all_from(_JOB + 1)
 
 
 def _end_with_host(status_fd: int, worker: int) -> None:

@@ -71,7 +71,7 @@ class ForkServer:
             raise InternalError(f"the box's launcher said {answer} where {word!r} was due")
 
     def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> list[int]:
-        """Build a box with an init and a worker that holds copies of `fds`; return pidfds of both and its directory.
+        """Build a box whose worker holds copies of `fds`; return a pidfd of its init and its directory.
 
         Raises:
             WorkerLost: The zygote died; another one is needed.

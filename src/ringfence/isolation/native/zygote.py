@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
+_MAKES_A_KIND = ("disk_bytes", "inodes", "open_files", "file_bytes", "pids", "own_pids", "anchor", "entrances")
+_MOST_KINDS = 16
+
+
+class Kind:
+    """How boxes of one kind are made, listed once."""
+
+    def __init__(self, spec: dict[str, Any], sealing: sealed.Sealing, hand: int, *, lower: bool) -> None:
+        """List the steps for boxes like that of `spec`."""
+        self.furnishing = box.Furnishing(spec, sealing.code, hand, lower=lower)
+        self.settling = settle.Settling(spec, sealing, spec["entrances"])
+
+
 class Run:
     """A box that is in use: its idle init, its worker, and whom to tell about the end."""
 
@@ -63,23 +76,26 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
     # before anything is preloaded: a package's code runs when it is imported
     kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
     interpreter.prepare(config)
-    own = box.own_namespaces()
+    serving = Zygote(control, sealing)
     channel.send(control, {"ready": True})
-    Zygote(control, sealing, own).serve()
+    serving.serve()
 
 
 class Zygote:
     """Forks on request and reaps on death, one thing after the other."""
 
-    def __init__(self, control: socket.socket, sealing: sealed.Sealing, own: dict[str, int]) -> None:
+    def __init__(self, control: socket.socket, sealing: sealed.Sealing) -> None:
         """Watch the host's channel from now on."""
         self._control = control
         self._sealing = sealing
-        self._own = own
+        self._way = box.Way(sealing.code)
         self._waiting = select.epoll()
         self._waiting.register(control, select.EPOLLIN)
         self._runs: dict[int, Run] = {}
         """By the pidfd that tells of the next thing to happen to the run."""
+        self._kinds: dict[tuple[Any, ...], Kind] = {}
+        # the last of our own: every number below is taken, so it is the one that the next to be opened will have
+        self._hand = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def serve(self) -> NoReturn:
         """Work until the host's end is closed."""
@@ -96,32 +112,43 @@ class Zygote:
                 self._spawn(spec, fds)
 
     def _spawn(self, spec: dict[str, Any], fds: list[int]) -> None:
-        ends = settle.Endpoints(*fds)
-        opened = list(fds)
+        ends = settle.Endpoints(fds, spec["entrances"])
         started: list[int] = []
         try:
+            kind = self._kind(spec, lower=ends.lower is not None)
+            kind.settling.prepare(spec["uid"], ends)
+            os.close(self._hand)
             try:
-                directory = box.build(spec, ends.lower)
-                opened.append(directory)
+                kind.furnishing.build(spec["hostname"], spec["uid"], ends.lower)
                 started.append(os.posix_spawn(template.IDLE, ["init"], {}))
                 worker = os.fork()
                 if worker == 0:
-                    settle.main(spec, ends, self._sealing)
+                    kind.settling.main(spec)
                 started.append(worker)
             finally:
-                box.leave(self._own)
+                self._way.back()
             run = Run(started[0], worker, ends.status)
         except OSError as error:
             _end(started)
             channel.send(self._control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
         else:
             self._expect(run, run.worker_pidfd)
-            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd, run.worker_pidfd, directory])
+            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd, self._hand])
             # what the end of a run will touch is copied now, after the fork, so that nobody waits for it then
             sealed.farewell(0, 0.0, 0.0, 0, run.left())
         finally:
-            for fd in opened:
+            os.dup2(0, self._hand, inheritable=False)  # the box's directory goes with the box
+            for fd in fds:
                 os.close(fd)
+
+    def _kind(self, spec: dict[str, Any], *, lower: bool) -> Kind:
+        key = (lower, bool(spec["exec"]), *(spec[name] for name in _MAKES_A_KIND))
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            kind = self._kinds[key] = Kind(spec, self._sealing, self._hand, lower=lower)
+        return kind
 
     def _expect(self, run: Run, pidfd: int) -> None:
         self._runs[pidfd] = run
