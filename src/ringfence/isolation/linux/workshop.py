@@ -166,7 +166,7 @@ class Workshop:
             IsolationUnavailable: The kernel does not report every promised layer.
         """
         cgroups = self.look_around().result()
-        meter = Meter((box.init_pid,), box.place.cgroup, cgroups.report.controllers)
+        meter = Meter((box.init_pid,), box.place.cgroup, cgroups.report.controllers, self._limits)
         heard = _Heard(box.ends)
         try:
             worker_pid = heard.sealed()
