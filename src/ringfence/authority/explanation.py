@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringfence.authority.layers import OnExcess, Row
-from ringfence.authority.levels import NetMode
 from ringfence.authority.limit_names import shown
 
 _COLUMNS = ("setting", "default", "ceiling", "policy", "manifest", "grant", "request", "value", "why")
 
-# Who holds each setting once it is decided; the rest is held by the guard before anything runs.
+# Who holds each setting once it is decided; what is not here the guard refuses before anything runs.
 _KERNEL = "kernel"
 _HOST = "host"
 _HELD_BY = {
@@ -32,6 +31,12 @@ _HELD_BY = {
     "safety": "guard",
     "isolation": _KERNEL,
     "net_mode": _KERNEL,
+    "net.http": "proxy",
+    # what a program is called says little about what it does
+    "denied_commands": "best-effort",
+    "denied_domains": "proxy",
+    "denied_networks": "proxy",
+    "denied_ports": "proxy",
 }
 
 
@@ -99,14 +104,7 @@ class Explanation:
 
 def held_by(setting: str) -> str:
     """Return what holds a setting once it is decided: kernel, host or proxy; the guard refuses the rest beforehand."""
-    if setting == "net.http":
-        return "proxy"
     return _HELD_BY.get(setting, "guard")
-
-
-def is_dangerous(setting: str, value: Any) -> bool:
-    """Whether a setting opens what no standard profile opens: the host's files, any network, secrets kept for long."""
-    return (setting == "fs.host" and bool(value)) or (setting == "net_mode" and value == str(NetMode.UNRESTRICTED))
 
 
 def _plain(value: Any) -> Any:

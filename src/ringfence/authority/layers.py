@@ -16,7 +16,7 @@ from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, noth
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities, read_capabilities
-from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
 from ringfence.capability.limits import SYSTEM_CEILING, Limits
 from ringfence.errors import InvalidRequest
 
@@ -248,6 +248,68 @@ def _capabilities(layers: Layers) -> dict[str, Capabilities | None]:
         "grant": NO_CAPABILITIES if layers.grant is None else layers.grant.capabilities,
         "request": layers.request.capabilities,
     }
+
+
+def dangers(layers: Layers, capabilities: Capabilities, denials: Denials) -> tuple[str, ...]:
+    """Name what no standard profile opens: each of these takes the word of a person, whatever the policy says."""
+    reaches = bool(capabilities.of("net.http"))
+    secrets = {item.resource() for item in capabilities.of("secret.use")}
+    found = {
+        "host_files": bool(capabilities.of("fs.host")),
+        "unrestricted_network": reaches and net_mode(layers) is NetMode.UNRESTRICTED,
+        "private_network": reaches and not denials.networks >= PRIVATE_NETWORKS,
+        "lasting_secret": bool(secrets & layers.view.lasting_secrets),
+    }
+    return tuple(name for name, is_open in found.items() if is_open)
+
+
+def denials_of(layers: Layers) -> Denials:
+    """Return what ceiling, policy or grant deny."""
+    met = layers.ceiling.denials.meet(layers.view.denials)
+    return met if layers.grant is None else met.meet(layers.grant.denials)
+
+
+def denial_rows(layers: Layers) -> Iterator[Row]:
+    """Add up the deny lists, and keep whose each entry is."""
+    met = denials_of(layers)
+    for name in met.to_json():
+        said = {
+            "ceiling": _listed(layers.ceiling.denials, name),
+            "policy": _listed(layers.view.denials, name),
+            "grant": None if layers.grant is None else _listed(layers.grant.denials, name),
+        }
+        yield Row(
+            f"denied_{name}", (), said["ceiling"], said["policy"], None, said["grant"], None, _listed(met, name),
+            "union", "deny lists add up", layers.view.origin.get(f"denied_{name}", ""),
+        )  # fmt: skip
+
+
+def budget_rows(layers: Layers) -> Iterator[Row]:
+    """Take the smallest of every stated amount."""
+    said = {
+        "ceiling": layers.ceiling.budget,
+        "policy": layers.view.budget,
+        "grant": INHERITED if layers.grant is None else layers.grant.budget,
+        "request": layers.request.budget,
+    }
+    met = budget_of(layers)
+    for kind in met.to_json():
+        amounts = {layer: getattr(budget, kind) for layer, budget in said.items()}
+        value = getattr(met, kind)
+        yield Row(
+            f"budget.{kind}", None, amounts["ceiling"], amounts["policy"], None, amounts["grant"], amounts["request"],
+            value, next(layer for layer, amount in amounts.items() if amount == value), "the smallest amount",
+        )  # fmt: skip
+
+
+def budget_of(layers: Layers) -> Budget:
+    """Return the smallest budget of everybody who states one."""
+    met = layers.ceiling.budget.meet(layers.view.budget).meet(layers.request.budget)
+    return met if layers.grant is None else met.meet(layers.grant.budget)
+
+
+def _listed(denials: Denials, name: str) -> tuple[str, ...]:
+    return tuple(map(str, sorted(getattr(denials, name))))
 
 
 def _shown(side: Capabilities, name: str) -> tuple[str, ...]:

@@ -44,7 +44,12 @@ class Role:
     inherits: str | None = None
     tools: tuple[str, ...] | None = None
     by_tool: Mapping[str, Scope] = field(default_factory=nothing)
-    line: int = 0
+    lines: Mapping[str, int] = field(default_factory=nothing)
+    """Where it names what it inherits, and each of its tools; its own line has no name."""
+
+    def line(self, key: str = "") -> int:
+        """Return the line of one of its names, or else its own."""
+        return self.lines.get(key) or self.lines.get("", 0)
 
 
 @dataclass(frozen=True, slots=True)

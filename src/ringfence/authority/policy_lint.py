@@ -46,7 +46,7 @@ def _roles(policy: Policy, skills: Collection[str] | None) -> _Found:
         if role.inherits is not None and role.inherits not in policy.roles:
             yield (
                 Severity.ERROR, "unknown_role", f"{path}.inherits", f"there is no role {role.inherits!r}",
-                "name a role of this file, or default", role.line,
+                "name a role of this file, or default", role.line("inherits"),
             )  # fmt: skip
         elif role.inherits is not None and lineage(policy, name)[-1].inherits is not None:
             last = lineage(policy, name)[-1].inherits
@@ -54,13 +54,13 @@ def _roles(policy: Policy, skills: Collection[str] | None) -> _Found:
                 circle = " → ".join([*(each.name for each in lineage(policy, name)), str(last)])
                 yield (
                     Severity.ERROR, "inheritance_cycle", f"{path}.inherits", f"inherits itself: {circle}",
-                    "let one of them inherit default", role.line,
+                    "let one of them inherit default", role.line("inherits"),
                 )  # fmt: skip
         for tool in role.tools or ():
             if not _is_known(policy, tool, skills):
                 yield (
                     Severity.ERROR, "unknown_tool", f"{path}.tools", f"there is no tool {tool!r}",
-                    "add it under policies.tools, or correct its name", role.line,
+                    "add it under policies.tools, or correct its name", role.line(tool),
                 )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _widenings(policy: Policy) -> _Found:
                     yield (
                         Severity.WARNING, "role_widens_tool", f"policies.agent_roles.{name}.{key}",
                         f"gives {tool} more than policies.tools.{tool}.{key} does", "lower it if that is not meant",
-                        scope.lines.get(key, role.line) if scope is not None else role.line,
+                        scope.lines.get(key, role.line()) if scope is not None else role.line(),
                     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ringfence.authority.finding import Finding, Severity, refuse
@@ -136,6 +137,11 @@ def plain(node: Node) -> Any:
     return node.value
 
 
+def frozen(entries: dict[str, _T]) -> Mapping[str, _T]:
+    """Return a mapping that nobody changes by accident once calls have begun to use it."""
+    return MappingProxyType(entries)
+
+
 def _nearest(key: str, known: Collection[str]) -> str:
     import difflib
 
@@ -155,14 +161,14 @@ def _policy(reader: Reader, root: Node) -> Policy:
     mode = top.get("mode")
     return Policy(
         default=read_scope(reader, policies.get("default"), "policies.default", "default"),
-        tools={
-            name: read_scope(reader, node, f"policies.tools.{name}", f"tool {name}") for name, node in tools.items()
-        },
-        roles={name: _role(reader, name, node) for name, node in roles.items()},
+        tools=frozen(
+            {name: read_scope(reader, node, f"policies.tools.{name}", f"tool {name}") for name, node in tools.items()}
+        ),
+        roles=frozen({name: _role(reader, name, node) for name, node in roles.items()}),
         network=_network(reader, top.get("network")),
         mode=(mode and reader.value(mode, "mode", word(ApprovalMode))) or ApprovalMode.COWORK,
         security_mode=reader.value(security, "security_mode", word(SecurityMode)) if security else None,
-        ceilings={LIMIT_KEYS[key][0]: value for key, value in ceilings.values.items()},
+        ceilings=frozen({LIMIT_KEYS[key][0]: value for key, value in ceilings.values.items()}),
         budgets=policy_sections.budgets(reader, top.get("budgets")),
         secrets=policy_sections.secrets(reader, top.get("secrets")),
         rules=policy_sections.rules(reader, top.get("rules"), "rules"),
@@ -195,7 +201,8 @@ def read_scope(reader: Reader, node: Node | None, path: str, where: str, known: 
             value = policy_sections.templates(reader, entry, at)
         if value is not None:
             values[key] = value
-    return Scope(where, values, _denials(reader, node, path, denied), {k: e.key_line for k, e in entries.items()})
+    lines = {key: entry.key_line for key, entry in entries.items()}
+    return Scope(where, frozen(values), _denials(reader, node, path, denied), frozen(lines))
 
 
 def _role(reader: Reader, name: str, node: Node) -> Role:
@@ -205,23 +212,28 @@ def _role(reader: Reader, name: str, node: Node) -> Role:
     parent = reader.value(inherits, f"{path}.inherits", text) if inherits else None
     by_tool: dict[str, Scope] = {}
     tools: list[str] = []
+    lines = {"inherits": inherits.key_line} if inherits else {}
     for at, item in enumerate(reader.items(entries.get("tools"), f"{path}.tools")):
         place = f"{path}.tools[{at}]"
         if isinstance(item.value, dict):
             # `- code_run: {max_memory: 4GB}` states it for this role and tool alone
             for tool, entry in item.value.items():
                 tools.append(tool)
+                lines[tool] = entry.key_line
                 by_tool[tool] = read_scope(reader, entry, f"{place}.{tool}", f"role {name}, tool {tool}")
         else:
-            tools += [tool for tool in [reader.value(item, place, text)] if tool]
+            name_of_tool = reader.value(item, place, text)
+            if name_of_tool is not None:
+                tools.append(name_of_tool)
+                lines[name_of_tool] = item.line
     rest = {key: entry for key, entry in entries.items() if key not in ("inherits", "tools")}
     return Role(
         name=name,
         scope=read_scope(reader, Node(rest, node.line, node.column), path, f"role {name}"),
         inherits=None if parent == "default" else parent,
         tools=tuple(tools) if "tools" in entries else None,
-        by_tool=by_tool,
-        line=node.key_line,
+        by_tool=frozen(by_tool),
+        lines=frozen({"": node.key_line, **lines}),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import Decision
@@ -22,17 +24,19 @@ SCOPES = ("tenant", "space", "user", "session")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
-def budgets(reader: Reader, node: Node | None) -> dict[str, dict[str, Budget]]:
+def budgets(reader: Reader, node: Node | None) -> Mapping[str, Mapping[str, Budget]]:
     """Read `budgets`: the instance's own, and by name (`*` is everyone else) those of the scopes within it."""
-    read: dict[str, dict[str, Budget]] = {}
+    read: dict[str, Mapping[str, Budget]] = {}
     for scope, entry in reader.mapping(node, "budgets", ("instance", *SCOPES)).items():
         path = f"budgets.{scope}"
         if scope == "instance":
-            read[scope] = {"*": budget(reader, entry, path)}
+            read[scope] = MappingProxyType({"*": budget(reader, entry, path)})
         else:
             named = reader.mapping(entry, path)
-            read[scope] = {name: budget(reader, item, f"{path}.{name}") for name, item in named.items()}
-    return read
+            read[scope] = MappingProxyType(
+                {name: budget(reader, item, f"{path}.{name}") for name, item in named.items()}
+            )
+    return MappingProxyType(read)
 
 
 def budget(reader: Reader, node: Node | None, path: str) -> Budget:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.catalogue import TOOLS
 from ringfence.authority.levels import FilesystemAccess, IsolationLevel, NetMode, RiskLevel
-from ringfence.authority.limit_names import NOTHING_STATED, Stated
+from ringfence.authority.limit_names import Stated
 from ringfence.authority.policy_keys import LIMIT_KEYS
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
@@ -40,6 +41,7 @@ class PolicyView:
     env_allow: frozenset[str]
     output_inline: bool
     budget: Budget
+    lasting_secrets: frozenset[str]
     origin: Mapping[str, str]
 
 
@@ -65,7 +67,7 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         tool=tool,
         role=role,
         refusal=refusal,
-        limits={LIMIT_KEYS[key][0]: value for key, value in values.items() if key in LIMIT_KEYS} or NOTHING_STATED,
+        limits=MappingProxyType({LIMIT_KEYS[key][0]: value for key, value in values.items() if key in LIMIT_KEYS}),
         ceilings=policy.ceilings,
         capabilities=NO_CAPABILITIES if refusal else _capabilities(policy, values, net_mode, tool, role),
         denials=denials,
@@ -76,7 +78,10 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         env_allow=frozenset(values.get("env_allow", ())),
         output_inline=values.get("output_inline", True),
         budget=values.get("budget", INHERITED),
-        origin={LIMIT_KEYS[key][0] if key in LIMIT_KEYS else key: where for key, where in origin.items()},
+        lasting_secrets=frozenset(secret.name for secret in policy.secrets if secret.scope == "conversation"),
+        origin=MappingProxyType(
+            {LIMIT_KEYS[key][0] if key in LIMIT_KEYS else key: where for key, where in origin.items()}
+        ),
     )
 
 

@@ -56,6 +56,7 @@ class Profile:
     output_inline: bool = True
     budget: Budget = INHERITED
     expires_at: int | None = None
+    dangers: tuple[str, ...] = ()
     refusal: str | None = None
     clamped: tuple[str, ...] = ()
     manifest_version: str = ""
@@ -99,6 +100,7 @@ class Profile:
         return {
             "budget": self.budget.to_json(),
             "capabilities": self.capabilities.to_json(),
+            "dangers": list(self.dangers),
             "denials": self.denials.to_json(),
             "env_allow": sorted(self.env_allow),
             "isolation": str(self.isolation),

@@ -12,7 +12,12 @@ from ringfence.authority.layers import (
     OnExcess,
     Request,
     Row,
+    budget_of,
+    budget_rows,
     capability_rows,
+    dangers,
+    denial_rows,
+    denials_of,
     limit_rows,
     meet_all,
     net_mode,
@@ -21,7 +26,6 @@ from ringfence.authority.levels import NetMode, RiskLevel
 from ringfence.authority.limit_names import shown
 from ringfence.authority.profile import Profile, SecurityMode
 from ringfence.capability.canonical import digest
-from ringfence.capability.denials import NO_DENIALS
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 
@@ -92,7 +96,13 @@ class ProfileBuilder:
     ) -> Explanation:
         """Return, for the same arguments as `build`, every value with its layer and every ceiling it met."""
         layers = self._layers(grant, manifest, policy, tool, role, request)
-        rows = (*limit_rows(layers), *capability_rows(layers), *_word_rows(layers))
+        rows = (
+            *limit_rows(layers),
+            *capability_rows(layers),
+            *denial_rows(layers),
+            *budget_rows(layers),
+            *_word_rows(layers),
+        )
         return Explanation(layers.view.tool, role, policy.policy_version_hash, self._on_excess, rows)
 
     def _layers(
@@ -116,8 +126,8 @@ class ProfileBuilder:
             if not capabilities.covers(wanted):
                 clamped += self._clamped_capabilities(layers)
             capabilities = capabilities.meet(wanted)
-        grant, manifest, view = layers.grant, layers.manifest, layers.view
-        budget = layers.ceiling.budget.meet(view.budget)
+        manifest, view = layers.manifest, layers.view
+        denials = denials_of(layers)
         profile = Profile(
             limits=Limits(**{row.setting: row.value for row in rows}),
             security_mode=_security_mode(policy.policy.security_mode, layers.request.security_mode),
@@ -126,7 +136,7 @@ class ProfileBuilder:
             tool_name=view.tool,
             role=view.role,
             capabilities=capabilities,
-            denials=layers.ceiling.denials.meet(view.denials).meet(grant.denials if grant else NO_DENIALS),
+            denials=denials,
             safety=_safety(layers),
             side_effects=manifest.side_effects if manifest else frozenset(),
             net_mode=_net_mode(layers, bool(capabilities.of("net.http"))),
@@ -134,7 +144,8 @@ class ProfileBuilder:
             mime_allow=view.mime_allow,
             env_allow=view.env_allow,
             output_inline=view.output_inline,
-            budget=(budget.meet(grant.budget) if grant else budget).meet(layers.request.budget),
+            budget=budget_of(layers),
+            dangers=dangers(layers, capabilities, denials),
             refusal=_refusal(layers),
             clamped=clamped,
             manifest_version=manifest.version if manifest else "",

@@ -352,12 +352,12 @@ def test_a_circle_of_roles_is_an_error() -> None:
 
 def test_a_role_that_inherits_nobody_is_an_error() -> None:
     finding = only_error("policies:\n  agent_roles:\n    a:\n      inherits: nobody\n")
-    assert place(finding) == ("unknown_role", "policies.agent_roles.a.inherits", 3)
+    assert place(finding) == ("unknown_role", "policies.agent_roles.a.inherits", 4)
 
 
 def test_a_role_that_names_an_unknown_tool_is_an_error() -> None:
-    finding = only_error("policies:\n  agent_roles:\n    a:\n      tools: [file_read, flie_write]\n")
-    assert (finding.rule, finding.message) == ("unknown_tool", "there is no tool 'flie_write'")
+    finding = only_error("policies:\n  agent_roles:\n    a:\n      tools:\n      - file_read\n      - flie_write\n")
+    assert (finding.rule, finding.message, finding.line) == ("unknown_tool", "there is no tool 'flie_write'", 6)
 
 
 def test_a_skill_is_known_by_its_id() -> None:
@@ -447,6 +447,16 @@ def test_what_is_doubtful_is_a_warning_and_loads(text: str, rule: str) -> None:
 )
 def test_secrets_and_tests_refer_to_what_there_is(text: str) -> None:
     assert len(errors(findings(text))) == 1
+
+
+def test_a_snapshot_cannot_be_changed() -> None:
+    snapshot = load_policy(FULL.encode())
+    for mapping in (
+        snapshot.policy.tools, snapshot.policy.roles, snapshot.policy.default.values, snapshot.policy.ceilings,
+        snapshot.policy.budgets, snapshot.policy.budgets["tenant"], snapshot.view("build").limits,
+    ):  # fmt: skip
+        with pytest.raises(TypeError):
+            mapping["x"] = 1  # type: ignore[index]
 
 
 def test_one_hash_for_one_text() -> None:

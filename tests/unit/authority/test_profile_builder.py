@@ -343,6 +343,38 @@ def test_the_whitelists_show_the_capabilities() -> None:
     )  # fmt: skip
 
 
+def test_what_takes_the_word_of_a_person_is_named() -> None:
+    caps = Capabilities(map(parse, ["fs.host:/opt", "net.http:GET:a.com", "secret.use:K", "code.run:python"]))
+    opened = {
+        text: ProfileBuilder().build(grant(caps), manifest(caps), load_policy(text.encode())).dangers
+        for text in (
+            "policies: {default: {network_access: true, allowed_domains: [a.com]}}\nsecrets: {K: {}}",
+            "policies: {default: {filesystem_access: host, host_paths: [/opt]}}",
+            "policies: {default: {host_paths: [/opt]}}",
+            "policies: {default: {net_mode: unrestricted, allowed_domains: [a.com]}}",
+            "policies: {default: {net_mode: allowlist, allowed_domains: [a.com]}}\nnetwork: {denylist: {networks: []}}",
+            "secrets: {K: {scope: conversation}}",
+        )
+    }
+    assert list(opened.values()) == [
+        (), ("host_files",), (), ("unrestricted_network", "private_network"), ("private_network",), ("lasting_secret",),
+    ]  # fmt: skip
+
+
+def test_deny_lists_and_budgets_are_explained_too() -> None:
+    snapshot = load_policy(b"policies: {default: {denied_paths: [a], denied_commands: [rm], budget: {calls: 5}}}")
+    explained = ProfileBuilder().explain(
+        grant(denials=Denials(paths=frozenset({"b"})), budget=Budget(calls=3)), manifest(), snapshot
+    )
+    paths, calls = explained.row("denied_paths"), explained.row("budget.calls")
+    assert (paths.policy, paths.grant, paths.value) == (
+        ("/workspace/a",), ("/workspace/b",), ("/workspace/a", "/workspace/b"),
+    )  # fmt: skip
+    assert (calls.policy, calls.grant, calls.value, calls.layer) == (5, 3, 3, "grant")
+    held = {row["setting"]: row["held_by"] for row in explained.to_json()["rows"]}
+    assert (held["denied_paths"], held["denied_commands"], held["denied_networks"]) == ("guard", "best-effort", "proxy")
+
+
 # --- the hash ------------------------------------------------------------------------------------
 
 
