@@ -310,3 +310,9 @@ def test_the_normal_form_allows_what_was_written(one: Capabilities, operation: A
 def test_every_capability_comes_back_from_json_and_from_text(item: Any) -> None:
     assert from_json(to_json(item)) == item
     assert parse(str(item)) == item
+
+
+@given(st.lists(st.builds(NetHttp, patterns, ports, schemes, methods), min_size=9, max_size=25), operations)
+@settings(max_examples=60)
+def test_a_long_list_of_hosts_allows_what_one_of_them_allows(items: list[Any], operation: Any) -> None:
+    assert Capabilities(items).allows(operation) == any(item.allows(operation) for item in items)
