@@ -32,6 +32,11 @@ class Tool:
         )
 
 
+def tool_name(name: str) -> str:
+    """Return the one name of a tool: a skill is called `skill.shell.run` by clients and `shell.run` by its manifest."""
+    return name.removeprefix("skill.")
+
+
 _READ = frozenset({SideEffect.READ})
 _WRITE = frozenset({SideEffect.WRITE, SideEffect.FILESYSTEM})
 _RUN = frozenset({SideEffect.PROCESS, SideEffect.WRITE})

@@ -11,8 +11,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from ringfence.authority.catalogue import tool_name
 from ringfence.authority.levels import NetMode
-from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, nothing, read_limit, shown, stated
+from ringfence.authority.limit_names import (
+    FIELDS,
+    NOTHING_STATED,
+    Stated,
+    check_stated,
+    nothing,
+    read_limit,
+    shown,
+    stated,
+)
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities, read_capabilities
@@ -59,6 +69,9 @@ class Request:
     isolation: Isolation = Isolation.AUTO
     security_mode: SecurityMode | None = None
     require_cgroups: bool = False
+
+    def __post_init__(self) -> None:
+        check_stated(self.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +225,23 @@ def capability_rows(layers: Layers) -> Iterator[Row]:
         )
 
 
+def refusal_of(layers: Layers) -> str | None:
+    """Return why nothing at all is allowed, or nothing when something may be."""
+    if layers.view.refusal:
+        return layers.view.refusal
+    if layers.manifest is None:
+        return "no_manifest"
+    if layers.grant is None:
+        return "no_grant"
+    # a grant for one tool, shown together with the manifest of another, would get the wider of two policies
+    names = {layers.view.tool, tool_name(layers.grant.tool_name), tool_name(layers.manifest.id)}
+    return None if len(names) == 1 else "tool_mismatch"
+
+
 def meet_all(layers: Layers) -> Capabilities:
     """Return what ceiling, policy, manifest and grant all allow."""
+    if refusal_of(layers):
+        return NO_CAPABILITIES
     met: Capabilities | None = None
     for layer, side in _capabilities(layers).items():
         if side is not None and layer != "request":
@@ -321,8 +349,7 @@ def _is_beyond(wanted: Capabilities | None, met: Capabilities, name: str) -> boo
 
 
 def _reason(layers: Layers, beyond: bool, name: str, wanted: Capabilities | None, met: Capabilities) -> str:
-    if layers.view.refusal:
-        return f"nothing, because of {layers.view.refusal}"
-    if layers.manifest is None or layers.grant is None:
-        return "nothing without a " + ("manifest" if layers.manifest is None else "grant")
+    refusal = refusal_of(layers)
+    if refusal:
+        return f"nothing, because of {refusal}"
     return "the request asks for more" if beyond and _is_beyond(wanted, met, name) else "intersection"

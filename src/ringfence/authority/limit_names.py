@@ -58,6 +58,19 @@ def read_limit(name: str, value: object) -> tuple[str, float]:
     return limit, stated(limit, value * unit)
 
 
+def check_stated(limits: Mapping[str, Any]) -> None:
+    """Refuse limits that are unknown, no numbers, or not above zero; not-a-number would compare as within any ceiling.
+
+    Raises:
+        InvalidRequest: Naming the limit.
+    """
+    for name, value in limits.items():
+        if name not in FIELDS:
+            raise InvalidRequest(f"{str(name)[:100]!r} is not a limit", reason="invalid_limit")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise InvalidRequest(f"{name} must be a number above 0, not {value!r}", reason="invalid_limit")
+
+
 def stated(limit: str, value: float) -> float:
     """Return a value in the type its limit has."""
     return int(value) if FIELDS[limit] is int else float(value)

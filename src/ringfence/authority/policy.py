@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.authority.catalogue import tool_name
 from ringfence.authority.finding import Finding
 from ringfence.authority.levels import ApprovalMode, Decision, NetMode
 from ringfence.authority.limit_names import Stated, nothing
@@ -125,6 +126,7 @@ class PolicySnapshot:
 
     def view(self, tool: str, role: str | None = None) -> PolicyView:
         """Return what the policy says about one tool for one role; found again by one lookup, however long it is."""
+        tool = tool_name(tool)
         known = self._views.get((role, tool))
         if known is None:
             from ringfence.authority.policy_view import view

@@ -14,8 +14,8 @@ from ringfence.authority.policy_reader import read_policy
 from ringfence.authority.policy_view import lineage, tools_of, view
 from ringfence.capability.limits import SYSTEM_CEILING
 
-# `skill.shell.run` or `shell.run`: which skills there are, the policy alone cannot know.
-_SKILL = re.compile(r"(?:skill\.)?[a-z0-9]+(?:\.[a-z0-9]+)+\Z")
+# Which skills there are, the policy alone cannot know.
+_SKILL = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+)+\Z")
 
 
 def lint(content: bytes, file: str = "", *, skills: Collection[str] | None = None) -> list[Finding]:
@@ -183,4 +183,4 @@ def _is_known(policy: Policy, tool: str, skills: Collection[str] | None) -> bool
         return True
     if not _SKILL.match(tool):
         return False
-    return skills is None or tool.removeprefix("skill.") in skills
+    return skills is None or tool in skills

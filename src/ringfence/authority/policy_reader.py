@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from ringfence.authority.catalogue import tool_name
 from ringfence.authority.finding import Finding, Severity, refuse
 from ringfence.authority.levels import ApprovalMode, NetMode
 from ringfence.authority.policy import Network, Policy, PolicySnapshot, Role, Scope
@@ -161,9 +162,7 @@ def _policy(reader: Reader, root: Node) -> Policy:
     mode = top.get("mode")
     return Policy(
         default=read_scope(reader, policies.get("default"), "policies.default", "default"),
-        tools=frozen(
-            {name: read_scope(reader, node, f"policies.tools.{name}", f"tool {name}") for name, node in tools.items()}
-        ),
+        tools=_tools(reader, tools),
         roles=frozen({name: _role(reader, name, node) for name, node in roles.items()}),
         network=_network(reader, top.get("network")),
         mode=(mode and reader.value(mode, "mode", word(ApprovalMode))) or ApprovalMode.COWORK,
@@ -175,6 +174,19 @@ def _policy(reader: Reader, root: Node) -> Policy:
         approvals=policy_sections.rules(reader, top.get("approvals"), "approvals"),
         tests=policy_sections.tests(reader, top.get("tests")),
     )
+
+
+def _tools(reader: Reader, entries: dict[str, Node]) -> Mapping[str, Scope]:
+    tools: dict[str, Scope] = {}
+    for name, node in entries.items():
+        path = f"policies.tools.{name}"
+        if tool_name(name) in tools:
+            reader.note(
+                "duplicate_tool", path, f"{tool_name(name)} is already described", node.key_line, node.key_column,
+                "remove one of the two",
+            )  # fmt: skip
+        tools[tool_name(name)] = read_scope(reader, node, path, f"tool {tool_name(name)}")
+    return frozen(tools)
 
 
 def read_scope(reader: Reader, node: Node | None, path: str, where: str, known: Collection[str] = SCOPE_KEYS) -> Scope:
@@ -217,15 +229,16 @@ def _role(reader: Reader, name: str, node: Node) -> Role:
         place = f"{path}.tools[{at}]"
         if isinstance(item.value, dict):
             # `- code_run: {max_memory: 4GB}` states it for this role and tool alone
-            for tool, entry in item.value.items():
+            for named, entry in item.value.items():
+                tool = tool_name(named)
                 tools.append(tool)
                 lines[tool] = entry.key_line
                 by_tool[tool] = read_scope(reader, entry, f"{place}.{tool}", f"role {name}, tool {tool}")
         else:
-            name_of_tool = reader.value(item, place, text)
-            if name_of_tool is not None:
-                tools.append(name_of_tool)
-                lines[name_of_tool] = item.line
+            read = reader.value(item, place, text)
+            if read is not None:
+                tools.append(tool_name(read))
+                lines[tool_name(read)] = item.line
     rest = {key: entry for key, entry in entries.items() if key not in ("inherits", "tools")}
     return Role(
         name=name,

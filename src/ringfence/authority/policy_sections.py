@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ringfence.authority.catalogue import tool_name
 from ringfence.authority.levels import Decision
 from ringfence.authority.policy import PolicyTest, Secret
 from ringfence.authority.policy_keys import text, word
@@ -60,7 +61,7 @@ def secrets(reader: Reader, node: Node | None) -> tuple[Secret, ...]:
         read.append(
             Secret(
                 name=name,
-                tools=reader.values(fields["tools"], f"{path}.tools", text) if "tools" in fields else None,
+                tools=reader.values(fields["tools"], f"{path}.tools", _tool) if "tools" in fields else None,
                 roles=reader.values(fields["roles"], f"{path}.roles", text) if "roles" in fields else None,
                 scope=scope or "task",
                 line=entry.key_line,
@@ -123,7 +124,7 @@ def tests(reader: Reader, node: Node | None) -> tuple[PolicyTest, ...]:
         if missing:
             reader.note("incomplete_test", path, f"has no {missing[0]}", item.line, item.column)
             continue
-        tool = reader.value(fields["tool"], f"{path}.tool", text)
+        tool = reader.value(fields["tool"], f"{path}.tool", _tool)
         operation = reader.value(fields["op"], f"{path}.op", from_json)
         expect = reader.value(fields["expect"], f"{path}.expect", word(Decision))
         if tool is None or operation is None or expect is None:
@@ -149,6 +150,10 @@ def templates(reader: Reader, node: Node, path: str) -> dict[str, tuple[Any, ...
         name: reader.values(entry, f"{path}.{name}", read_template)
         for name, entry in reader.mapping(node, path).items()
     }
+
+
+def _tool(value: object) -> str:
+    return tool_name(text(value))
 
 
 def _optional(reader: Reader, fields: dict[str, Node], path: str, key: str) -> str | None:

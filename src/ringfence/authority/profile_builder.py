@@ -21,6 +21,7 @@ from ringfence.authority.layers import (
     limit_rows,
     meet_all,
     net_mode,
+    refusal_of,
 )
 from ringfence.authority.levels import NetMode, RiskLevel
 from ringfence.authority.limit_names import shown
@@ -120,6 +121,7 @@ class ProfileBuilder:
     def _resolve(self, layers: Layers, policy: PolicySnapshot) -> Profile:
         rows = list(limit_rows(layers))
         clamped = self._clamped(rows) + self._clamped_mode(layers)
+        refusal = refusal_of(layers)
         capabilities = meet_all(layers)
         wanted = layers.request.capabilities
         if wanted is not None:
@@ -146,7 +148,7 @@ class ProfileBuilder:
             output_inline=view.output_inline,
             budget=budget_of(layers),
             dangers=dangers(layers, capabilities, denials),
-            refusal=_refusal(layers),
+            refusal=refusal,
             clamped=clamped,
             manifest_version=manifest.version if manifest else "",
             policy_version_hash=policy.policy_version_hash,
@@ -244,14 +246,6 @@ def _safety(layers: Layers) -> RiskLevel:
 
 def _net_mode(layers: Layers, reaches: bool) -> NetMode:
     return net_mode(layers) if reaches else NetMode.NONE
-
-
-def _refusal(layers: Layers) -> str | None:
-    if layers.view.refusal:
-        return layers.view.refusal
-    if layers.manifest is None:
-        return "no_manifest"
-    return "no_grant" if layers.grant is None else None
 
 
 def _word_rows(layers: Layers) -> tuple[Row, ...]:

@@ -449,6 +449,11 @@ def test_secrets_and_tests_refer_to_what_there_is(text: str) -> None:
     assert len(errors(findings(text))) == 1
 
 
+def test_one_skill_under_both_its_names_is_an_error() -> None:
+    finding = only_error("policies:\n  tools:\n    shell.run: {max_cpu: 1}\n    skill.shell.run: {max_cpu: 2}\n")
+    assert place(finding) == ("duplicate_tool", "policies.tools.skill.shell.run", 4)
+
+
 def test_a_snapshot_cannot_be_changed() -> None:
     snapshot = load_policy(FULL.encode())
     for mapping in (

@@ -200,6 +200,39 @@ def test_a_role_without_the_tool_or_an_unknown_role_allows_nothing() -> None:
     assert reasons == {"big": None, "other": "tool_not_in_role", "nobody": "unknown_role", None: None}
 
 
+def test_a_grant_for_one_tool_does_not_go_with_the_manifest_of_another() -> None:
+    caps = hosts("a.com")
+    page = op.NetHttp("GET", "https://a.com/")
+    reasons = [
+        ProfileBuilder().build(grant(caps, tool_name=granted), manifest(caps), POLICY, tool=tool).refusal_of(page)
+        for granted, tool in (("web.get", ""), ("skill.web.get", ""), ("web.put", ""), ("web.get", "web.put"))
+    ]
+    assert reasons == [None, None, "tool_mismatch", "tool_mismatch"]
+
+
+def test_a_skill_has_one_name_whoever_writes_it() -> None:
+    snapshot = load_policy(
+        b"policies:\n  tools: {skill.web.get: {max_memory: 7MB}}\n  agent_roles: {r: {tools: [skill.web.get]}}\n"
+        b"secrets: {K: {tools: [skill.web.get]}}\n"
+    )
+    assert snapshot.view("web.get", "r") is snapshot.view("skill.web.get", "r")
+    view = snapshot.view("web.get", "r")
+    assert (view.refusal, view.limits["memory_bytes"], len(view.capabilities.of("secret.use"))) == (None, 7 * MIB, 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0, -1, True, "5", None])
+def test_a_limit_that_is_no_number_above_zero_is_within_no_ceiling(value: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        Request(limits={"wall_seconds": value})
+    with pytest.raises(InvalidRequest):
+        grant(limits={"wall_seconds": value})
+
+
+def test_a_limit_that_nobody_knows_is_refused_and_not_ignored() -> None:
+    with pytest.raises(InvalidRequest):
+        Request(limits={"timeout": 5})
+
+
 def test_a_request_for_more_capabilities_is_refused_or_clamped() -> None:
     caps = hosts("a.com")
     arguments: Any = (grant(caps), manifest(caps), POLICY)
@@ -426,7 +459,8 @@ def test_a_call_looks_up_its_own_tool_and_role_and_no_other() -> None:
     tools = LookupOnly({f"t.x{n}": Scope(f"tool {n}", {"max_memory": (n + 1) * MIB}) for n in range(1000)})
     roles = LookupOnly({f"r{n}": Role(f"r{n}", Scope(f"role r{n}"), tools=("t.x7",)) for n in range(200)})
     snapshot = PolicySnapshot(Policy(tools=tools, roles=roles), b"large")
-    made = ProfileBuilder().build(grant(), manifest(), snapshot, tool="t.x7", role="r199")
+    made = ProfileBuilder().build(grant(tool_name="t.x7"), Manifest("t.x7"), snapshot, role="r199")
+    assert made.refusal is None
     assert made.limits.memory_bytes == 8 * MIB
     assert snapshot.view("t.x7", "r199") is snapshot.view("t.x7", "r199")
 
