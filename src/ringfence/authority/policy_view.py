@@ -57,7 +57,7 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
                 values[key] = value
                 origin[key] = scope.where
     refusal = _refusal(policy, chain, tool, role)
-    net_mode = _net_mode(policy, values)
+    net_mode = _net_mode(policy, scopes)
     denials = reduce(Denials.meet, (scope.denials for scope in scopes), policy.network.denials)
     if net_mode is NetMode.UNRESTRICTED:
         # private networks are what unrestricted means; what the operator listed by hand stays denied
@@ -120,14 +120,18 @@ def _refusal(policy: Policy, chain: list[Role], tool: str, role: str | None) -> 
     return None if tool in tools_of(chain) else "tool_not_in_role"
 
 
-def _net_mode(policy: Policy, values: Mapping[str, Any]) -> NetMode:
-    stated: bool | None = values.get("network_access")
-    if stated is False:
-        return NetMode.NONE
-    mode: NetMode | None = values.get("net_mode")
-    if mode is not None:
-        return mode
-    return max(policy.network.default, NetMode.ALLOWLIST) if stated else policy.network.default
+def _net_mode(policy: Policy, scopes: list[Scope]) -> NetMode:
+    """Take the most specific word about the network; `network_access` and `net_mode` are two ways to say one thing."""
+    allowed = False
+    for scope in scopes:
+        access: bool | None = scope.values.get("network_access")
+        mode: NetMode | None = scope.values.get("net_mode")
+        if access is False and not allowed:
+            return NetMode.NONE
+        if mode is not None:
+            return mode
+        allowed = allowed or access is True
+    return max(policy.network.default, NetMode.ALLOWLIST) if allowed else policy.network.default
 
 
 def _isolation(values: Mapping[str, Any]) -> IsolationLevel:

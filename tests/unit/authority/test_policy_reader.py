@@ -330,6 +330,26 @@ def test_safe_retrieval_is_a_mode_of_its_own() -> None:
     assert not view.capabilities.allows(op.NetHttp("GET", "https://93.184.216.34/"))
 
 
+@pytest.mark.parametrize(
+    ("default", "tool", "mode"),
+    [
+        ("", "", "none"),
+        ("network_access: false", "net_mode: safe_retrieval", "safe_retrieval"),
+        ("net_mode: safe_retrieval", "network_access: true", "safe_retrieval"),
+        ("net_mode: safe_retrieval", "network_access: false", "none"),
+        ("network_access: true", "", "allowlist"),
+        ("network_access: true", "network_access: false", "none"),
+        ("network_access: false", "network_access: true", "allowlist"),
+        ("network_access: true", "net_mode: none", "none"),
+        ("", "network_access: false, net_mode: unrestricted", "none"),
+        ("", "network_access: true, net_mode: unrestricted", "unrestricted"),
+    ],
+)
+def test_the_most_specific_word_about_the_network_counts(default: str, tool: str, mode: str) -> None:
+    text = f"policies: {{default: {{{default}}}, tools: {{a.b: {{{tool}}}}}}}"
+    assert str(load_policy(text.encode()).view("a.b").net_mode) == mode
+
+
 def test_unrestricted_lifts_private_networks_and_nothing_else() -> None:
     text = b"policies: {default: {net_mode: %s}}\nnetwork: {denylist: {ports: [22]}}"
     allowlist = load_policy(text % b"allowlist").view("x").denials
