@@ -73,7 +73,7 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         denials=denials,
         net_mode=net_mode,
         risk=values.get("risk_level") or (known.risk if known else RiskLevel.SAFE),
-        isolation=_isolation(values),
+        isolation=_isolation(scopes),
         mime_allow=values.get("mime_allow"),
         env_allow=frozenset(values.get("env_allow", ())),
         output_inline=values.get("output_inline", True),
@@ -134,11 +134,18 @@ def _net_mode(policy: Policy, scopes: list[Scope]) -> NetMode:
     return max(policy.network.default, NetMode.ALLOWLIST) if allowed else policy.network.default
 
 
-def _isolation(values: Mapping[str, Any]) -> IsolationLevel:
-    if "isolation" in values:
-        level: IsolationLevel = values["isolation"]
-        return level
-    return IsolationLevel.OS if values.get("sandbox_enabled", True) else IsolationLevel.BROKER
+def _isolation(scopes: list[Scope]) -> IsolationLevel:
+    """Take the most specific word about the isolation; `sandbox_enabled: true` asks for a box and leaves open which."""
+    boxed = False
+    for scope in scopes:
+        level: IsolationLevel | None = scope.values.get("isolation")
+        enabled: bool | None = scope.values.get("sandbox_enabled")
+        if level is not None:
+            return max(level, IsolationLevel.OS) if boxed or enabled else level
+        if enabled is False and not boxed:
+            return IsolationLevel.BROKER
+        boxed = boxed or enabled is True
+    return IsolationLevel.OS
 
 
 def _without_private(denials: Denials) -> Denials:

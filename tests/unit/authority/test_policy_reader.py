@@ -350,6 +350,23 @@ def test_the_most_specific_word_about_the_network_counts(default: str, tool: str
     assert str(load_policy(text.encode()).view("a.b").net_mode) == mode
 
 
+@pytest.mark.parametrize(
+    ("default", "tool", "level"),
+    [
+        ("", "", "os"),
+        ("isolation: container", "sandbox_enabled: false", "broker"),
+        ("isolation: container", "sandbox_enabled: true", "container"),
+        ("isolation: broker", "sandbox_enabled: true", "os"),
+        ("sandbox_enabled: false", "isolation: gvisor", "gvisor"),
+        ("sandbox_enabled: false", "sandbox_enabled: true", "os"),
+        ("", "sandbox_enabled: false, isolation: container", "container"),
+    ],
+)
+def test_the_most_specific_word_about_the_isolation_counts(default: str, tool: str, level: str) -> None:
+    text = f"policies: {{default: {{{default}}}, tools: {{a.b: {{{tool}}}}}}}"
+    assert str(load_policy(text.encode()).view("a.b").isolation) == level
+
+
 def test_unrestricted_lifts_private_networks_and_nothing_else() -> None:
     text = b"policies: {default: {net_mode: %s}}\nnetwork: {denylist: {ports: [22]}}"
     allowlist = load_policy(text % b"allowlist").view("x").denials
