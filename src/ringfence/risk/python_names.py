@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from ringfence.risk.level import RiskLevel
+from ringfence.risk.vocabulary import names
 
 _LOW, _MEDIUM, _HIGH, _CRITICAL = RiskLevel.LOW, RiskLevel.MEDIUM, RiskLevel.HIGH, RiskLevel.CRITICAL
 Known = dict[str, tuple[RiskLevel, str]]
 
 # Computation only. A module is here when none of its public functions opens a file, a socket or a process, or runs text
 # as code; those few of its names that do are in `ATTRIBUTES`.
-PURE_MODULES = frozenset(
+PURE_MODULES = names(
     "__future__ abc array base64 binascii bisect calendar cmath collections contextlib copy csv dataclasses datetime "
     "decimal difflib enum fractions functools graphlib hashlib heapq hmac html itertools json keyword math numbers "
     "operator pprint random re secrets statistics string struct textwrap time typing unicodedata uuid zlib "
-    "zoneinfo".split()
+    "zoneinfo"
 )
 
 _FILES = "reaches files"
@@ -23,8 +24,8 @@ _CODE = "runs or builds code at run time"
 _NATIVE = "reaches memory and native code"
 
 
-def _all(names: str, level: RiskLevel, why: str) -> Known:
-    return dict.fromkeys(names.split(), (level, why))
+def _all(text: str, level: RiskLevel, why: str) -> Known:
+    return dict.fromkeys(names(text), (level, why))
 
 
 MODULES: Known = {
@@ -39,12 +40,16 @@ MODULES: Known = {
     **_all("threading concurrent queue sched contextvars asyncio selectors", _MEDIUM, "runs several things at once"),
     **_all("inspect gc weakref types ast dis symtable tokenize traceback atexit", _MEDIUM, "looks into running code"),
     **_all("subprocess multiprocessing pty", _HIGH, _PROCESS),
-    **_all("socket ssl http urllib ftplib smtplib poplib imaplib telnetlib nntplib socketserver xmlrpc", _HIGH, _NETWORK),
+    **_all(
+        "socket ssl http urllib ftplib smtplib poplib imaplib telnetlib nntplib socketserver xmlrpc", _HIGH, _NETWORK
+    ),
     **_all("requests httpx aiohttp urllib3 paramiko websocket websockets pycurl scapy boto3", _HIGH, _NETWORK),
     **_all("webbrowser wsgiref cgi asyncore asynchat select", _HIGH, _NETWORK),
     **_all("ctypes _ctypes cffi mmap _posixsubprocess _socket _io", _HIGH, _NATIVE),
     **_all("importlib imp runpy zipimport pkgutil code codeop builtins pip ensurepip venv site timeit", _HIGH, _CODE),
-    **_all("pickle marshal shelve dill cloudpickle joblib _pickle doctest pdb bdb cProfile profile trace", _HIGH, _CODE),
+    **_all(
+        "pickle marshal shelve dill cloudpickle joblib _pickle doctest pdb bdb cProfile profile trace", _HIGH, _CODE
+    ),
     **_all("signal resource fcntl termios tty syslog pwd grp spwd crypt", _HIGH, "reaches the system"),
 }
 
@@ -52,18 +57,19 @@ MODULES: Known = {
 DOTTED: Known = {
     **{
         f"os.{name}": (_HIGH, _PROCESS)
-        for name in (
-            "system popen fork forkpty posix_spawn posix_spawnp startfile kill killpg execl execle execlp execlpe execv "
+        for name in names(
+            "system popen fork forkpty posix_spawn posix_spawnp startfile kill killpg execl execle execlp "
+            "execlpe execv "
             "execve execvp execvpe spawnl spawnle spawnlp spawnlpe spawnv spawnve spawnvp spawnvpe"
-        ).split()
+        )
     },
     **{
         f"os.{name}": (_CRITICAL, "changes privileges or namespaces")
-        for name in "setuid setgid seteuid setegid setreuid setresuid setgroups initgroups chroot setns unshare".split()
+        for name in names("setuid setgid seteuid setegid setreuid setresuid setgroups initgroups chroot setns unshare")
     },
     **{
         f"os.{name}": (_MEDIUM, "changes files")
-        for name in "remove unlink rmdir removedirs rename renames replace truncate chmod chown link symlink".split()
+        for name in names("remove unlink rmdir removedirs rename renames replace truncate chmod chown link symlink")
     },
     "os.memfd_create": (_HIGH, _NATIVE),
     "shutil.rmtree": (_HIGH, "removes whole trees"),
@@ -114,16 +120,17 @@ ATTRIBUTES: Known = {
 }
 
 # Dunder names every ordinary program uses.
-ORDINARY_DUNDERS = frozenset(
+ORDINARY_DUNDERS = names(
     "__name__ __main__ __doc__ __file__ __version__ __all__ __author__ __init__ __new__ __class__ __len__ __str__ "
     "__repr__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __bool__ __iter__ __next__ __getitem__ __setitem__ "
     "__delitem__ __contains__ __call__ __add__ __radd__ __sub__ __mul__ __enter__ __exit__ __slots__ __post_init__ "
     "__annotations__ __qualname__ __module__ __copy__ __deepcopy__ __abs__ __neg__ __int__ __float__ __index__ "
-    "__truediv__ __floordiv__ __mod__ __pow__ __iadd__ __and__ __or__ __xor__ __invert__ __format__ __reversed__".split()
+    "__truediv__ __floordiv__ __mod__ __pow__ __iadd__ __and__ __or__ __xor__ __invert__ __format__ __reversed__"
 )
 
 # Functions whose result is text or bytes nobody could read in the source.
-DECODERS = frozenset(
-    "b64decode b32decode b16decode b85decode a85decode standard_b64decode urlsafe_b64decode unhexlify fromhex decompress "
-    "decode loads a2b_base64 a2b_hex rot13 chr unquote".split()
+DECODERS = names(
+    "b64decode b32decode b16decode b85decode a85decode standard_b64decode urlsafe_b64decode unhexlify "
+    "fromhex decompress "
+    "decode loads a2b_base64 a2b_hex rot13 chr unquote"
 )

@@ -129,10 +129,9 @@ class _Reader:
             self._imports.append(node)
         elif isinstance(node, ast.Assign):
             self._assignments.extend((target, node.value) for target in node.targets)
-        elif isinstance(node, ast.NamedExpr):
-            self._assignments.append((node.target, node.value))
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self._assignments.append((node.target, node.value))
+        elif isinstance(node, ast.NamedExpr | ast.AnnAssign):
+            if node.value is not None:
+                self._assignments.append((node.target, node.value))
         elif isinstance(node, ast.Subscript):
             self._subscripts.append(node)
         elif isinstance(node, ast.MatchClass):
