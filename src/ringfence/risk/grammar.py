@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 EXTRA = "law"
 MAX_SOURCE_BYTES = 128 * 1024
-MAX_NODES = 60_000
+MAX_NODES = 40_000
 # Error recovery is worse than quadratic: 8 kB of `+,` took nine seconds, 128 kB of `ls|` took 22 GB (ADR 13). What is
 # valid takes a millisecond, so this is reached by hostile input alone.
-DEADLINE_MICROSECONDS = 200_000
+DEADLINE_MICROSECONDS = 100_000
 
 _GRAMMARS = {
     "bash": ("tree_sitter_bash", "language"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ringfence.risk.shell_tree import Command, Word
@@ -330,17 +330,23 @@ def _read_source(_command: Command, program: str, behind: Behind) -> None:
 
 
 def _read_find(command: Command, program: str, behind: Behind) -> None:
-    words = command.argv
-    for at, word in enumerate(words):
+    words = iter(command.argv)
+    for word in words:
         if word == "-delete":
             behind.commands.append(_inner(command, ("rm", "-r", "-f", None), program))
         elif word in _FIND_WRITES:
             behind.unclear.append(f"find {word} writes a file")
         elif word in _FIND_RUNS:
-            nested: list[Word] = []
-            for part in words[at + 1 :]:
-                if part in (";", "+"):
-                    break
-                nested.append(None if part is None or "{}" in part else part)
+            # `words` goes on behind the command, as find itself does; reading it twice would be quadratic
+            nested = tuple(None if part is None or "{}" in part else part for part in _until_end(words))
             if nested:
-                behind.commands.append(_inner(command, tuple(nested), program))
+                behind.commands.append(_inner(command, nested, program))
+
+
+def _until_end(words: Iterator[Word]) -> Iterator[Word]:
+    before: Word = None
+    for word in words:
+        if word == ";" or (word == "+" and before == "{}"):
+            return
+        yield word
+        before = word

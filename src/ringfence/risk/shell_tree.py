@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ringfence.risk.grammar import MAX_NODES, TooComplex, line_of, parse, text_of
+from ringfence.risk.grammar import TooComplex, line_of, parse, text_of
 from ringfence.risk.shell_words import WORDS, literal
 from ringfence.risk.vocabulary import names
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 Word = str | None
+
+# A script may hold scripts that hold scripts, each read again, so one of them gets less room than other programs.
+MAX_SCRIPT_BYTES = 32 * 1024
+MAX_SCRIPT_NODES = 15_000
+# The one error the parser's deadline does not stop: giving up a pipeline of 16,000 parts is a single step of seconds.
+MAX_PIPES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +134,20 @@ def _read(code: str, script: Script) -> None:
         source = code.encode()
     except UnicodeEncodeError:
         raise TooComplex("not valid Unicode text") from None
+    if len(source) > MAX_SCRIPT_BYTES:
+        raise TooComplex(f"more than {MAX_SCRIPT_BYTES} bytes of bash")
+    if source.count(b"|") > MAX_PIPES:
+        raise TooComplex(f"more than {MAX_PIPES} pipes")
     root = parse("bash", source)
     script.broken = script.broken or root.has_error
     stack = [_Place(root)]
-    for _ in range(MAX_NODES):
+    for _ in range(MAX_SCRIPT_NODES):
         if not stack:
             return
         place = stack.pop()
         _look_at(place, script)
         stack.extend(reversed(_below(place)))
-    raise TooComplex(f"more than {MAX_NODES} parts")
+    raise TooComplex(f"more than {MAX_SCRIPT_NODES} parts")
 
 
 @dataclass(frozen=True, slots=True)
