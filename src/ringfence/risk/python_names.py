@@ -13,9 +13,11 @@ Known = dict[str, tuple[RiskLevel, str]]
 PURE_MODULES = names(
     "__future__ abc array base64 binascii bisect calendar cmath collections contextlib copy csv dataclasses datetime "
     "decimal difflib enum fractions functools graphlib hashlib heapq hmac html itertools json keyword math numbers "
-    "operator pprint random re secrets statistics string struct textwrap time typing unicodedata uuid zlib "
-    "zoneinfo"
+    "operator pprint random re secrets statistics string struct textwrap time typing unicodedata zlib"
 )
+
+# Their parts that are pure too; `json.tool` and its like are commands.
+PURE_PARTS = names("collections.abc json.decoder json.encoder html.parser html.entities")
 
 _FILES = "reaches files"
 _NETWORK = "reaches the network"
@@ -29,8 +31,11 @@ def _all(text: str, level: RiskLevel, why: str) -> Known:
 
 
 MODULES: Known = {
-    **_all("io pathlib glob fnmatch fileinput linecache mimetypes codecs locale gettext platform", _LOW, _FILES),
+    **_all(
+        "io pathlib glob fnmatch fileinput linecache mimetypes codecs locale gettext platform zoneinfo", _LOW, _FILES
+    ),
     **_all("numpy pandas scipy sklearn matplotlib PIL polars pyarrow sympy networkx seaborn", _LOW, _FILES),
+    "uuid": (_LOW, "may ask other programs for the machine's address"),
     "sys": (_LOW, "reaches the interpreter"),
     "argparse": (_LOW, "reads the command line"),
     "logging": (_MEDIUM, "may write files"),
@@ -114,7 +119,11 @@ ATTRIBUTES: Known = {
         _HIGH,
         "climbs from a frame to its callers",
     ),
-    **_all("get_type_hints ForwardRef singledispatch singledispatchmethod", _HIGH, "evaluates annotations as code"),
+    **_all(
+        "get_type_hints ForwardRef evaluate_forward_ref _evaluate _eval_type singledispatch singledispatchmethod",
+        _HIGH,
+        "evaluates annotations as code",
+    ),
     **_all("attrgetter methodcaller get_field vformat", _MEDIUM, "reaches attributes by text"),
     **_all("to_pickle read_pickle load_module exec_module create_dynamic", _HIGH, _CODE),
 }

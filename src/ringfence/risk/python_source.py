@@ -15,6 +15,7 @@ from ringfence.risk.python_names import (
     MODULES,
     ORDINARY_DUNDERS,
     PURE_MODULES,
+    PURE_PARTS,
 )
 from ringfence.risk.python_values import fold
 from ringfence.risk.quiet import ASSESSED, hush_assessed_code
@@ -165,7 +166,7 @@ class _Reader:
 
     def _judge_module(self, module: str, node: ast.AST, how: str) -> None:
         root = module.partition(".")[0]
-        if root in PURE_MODULES:
+        if root in PURE_MODULES and (module == root or module in PURE_PARTS):
             return
         known = MODULES.get(module) or MODULES.get(root) or (RiskLevel.MEDIUM, "a module nobody here knows")
         self._say(f"{how} {module}", known, node)
@@ -261,7 +262,7 @@ class _Reader:
             self._judge_dynamic_import(call)
         elif name == "getattr":
             self._judge_getattr(call)
-        elif name in ("open", "io.open", "codecs.open"):
+        elif name == "open" or name.endswith(("io.open", "codecs.open")):
             self._judge_open(call)
         elif not isinstance(call.func, ast.Name | ast.Attribute):
             self._judge_dotted(name, call)
@@ -325,6 +326,8 @@ class _Reader:
         dotted = self._dotted(mention)
         if dotted is not None:
             self._judge_dotted(dotted, mention)
+            if mention.attr.startswith("_") and dotted.partition(".")[0] in PURE_MODULES:
+                self._say(f"private {dotted}", (RiskLevel.MEDIUM, "reaches what a module keeps to itself"), mention)
 
     def _judge_name(self, name: ast.Name) -> None:
         known = BUILTINS.get(name.id)
@@ -375,6 +378,14 @@ class _Reader:
             found = sensitive(text)
             if found is not None:
                 self._say(f"names {found[0]}", (found[1], "a place programs have no business with"), constant)
+            if "__" in text:
+                self._look_at_format(text, constant)
+
+    def _look_at_format(self, text: str, constant: ast.Constant) -> None:
+        """`'{0.__globals__}'.format(f)` reads attributes from inside a text."""
+        for name in ("__globals__", "__subclasses__", "__builtins__", "__code__"):
+            if f".{name}" in text:
+                self._say(name, ATTRIBUTES[name], constant)
 
 
 _RARE = frozenset(

@@ -24,7 +24,7 @@ MAX_UNCLEAR = 32  # one already decides; these explain
 # Shell words that reach nothing: no list needs to name them.
 _INERT = names(": true false exit return break continue wait pwd")
 # Shell words that only stand before a command; the command behind them is judged instead.
-_TRANSPARENT = names("command builtin exec time coproc")
+_TRANSPARENT = names("command builtin exec")
 _SAME_PROGRAM = {
     "ncat": "nc",
     "netcat": "nc",

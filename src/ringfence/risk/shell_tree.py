@@ -101,7 +101,7 @@ _CALLED = {
     "brace_expression": "a brace expansion",
     "ERROR": "a syntax error",
 }
-_HARMLESS_TEST = re.compile(r"\[{1,2}[\w ./'\"=!<>-]*\]{1,2}\Z")
+_HARMLESS_TEST = re.compile(r"(?:\[ [\w ./'\"=!-]* \]|\[\[ [\w ./'\"=!-]* \]\])\Z")
 _PLAIN_DELIMITER = re.compile(r"(?P<quote>['\"]?)(?P<name>\w+)(?P=quote)\Z")
 _LONGEST_TEST = 1024
 _CONTINUATION = re.compile(r"(?<!\\)((?:\\\\)*)\\\n")
@@ -146,8 +146,22 @@ def _read(code: str, script: Script) -> None:
             return
         place = stack.pop()
         _look_at(place, script)
+        if _leaves_out(place.node, source):
+            script.unclear.append(Unclear("text the grammar passes over", line_of(place.node)))
         stack.extend(reversed(_below(place)))
     raise TooComplex(f"more than {MAX_SCRIPT_NODES} parts")
+
+
+def _leaves_out(node: Node, source: bytes) -> bool:
+    """Whether there is more than blanks between the parts of `node`: bytes that nobody would judge."""
+    if node.type in ("string", "heredoc_body", "heredoc_redirect"):
+        return False
+    end = node.start_byte
+    for child in node.children:
+        if child.start_byte > end and source[end : child.start_byte].replace(b"\\\n", b"").strip(b" \t\n"):
+            return True
+        end = child.end_byte
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +222,10 @@ def _look_at(place: _Place, script: Script) -> None:
         _add_command(place, script)
     elif kind == "file_redirect":
         _add_redirect(node, script)
+    elif kind == "file_descriptor":
+        if not text_of(node).isdigit():
+            # `-2>&1` is no descriptor to bash: it starts a program called -2
+            script.unclear.append(Unclear("a descriptor that is no number", line_of(node)))
     elif kind == "function_definition":
         name = node.child_by_field_name("name")
         script.functions.add(text_of(name) if name is not None else "")
@@ -217,8 +235,8 @@ def _look_at(place: _Place, script: Script) -> None:
             # where the grammar ends it later than bash does, it swallows commands
             script.unclear.append(Unclear("a here-document whose end is not plain", line_of(node)))
     elif kind == "compound_statement":
-        if not node.children or node.children[0].type != "{":
-            script.unclear.append(Unclear("arithmetic", line_of(node)))
+        if not _is_group(node):
+            script.unclear.append(Unclear("arithmetic, or a word that looks like a group", line_of(node)))
     elif kind == "test_command":
         if not _is_plain_test(node):
             # `[[ x -eq 'a[$(id)]' ]]` runs id: arithmetic evaluates text
@@ -228,6 +246,12 @@ def _look_at(place: _Place, script: Script) -> None:
             script.unclear.append(Unclear("a word only the shell can expand", line_of(node)))
     elif kind not in _STRUCTURE and not place.in_plain_test:
         script.unclear.append(Unclear(_CALLED.get(kind, kind.replace("_", " ")), line_of(node)))
+
+
+def _is_group(node: Node) -> bool:
+    """Whether it is `{ …; }`: to bash, `{}` and `{ls` are names of programs."""
+    parts = node.children
+    return len(parts) > 2 and parts[0].type == "{" and parts[1].start_byte > parts[0].end_byte
 
 
 def _add_command(place: _Place, script: Script) -> None:

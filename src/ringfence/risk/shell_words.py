@@ -22,8 +22,10 @@ def literal(node: Node, depth: int = 0) -> str | None:
     kind, text = node.type, text_of(node)
     if depth > _DEEPEST:
         return None
-    if text == "{}":  # no brace expansion: `find -exec` puts a name there
-        return text
+    if "{}" in text and kind in ("word", "concatenation"):
+        # an empty pair is no brace expansion: `find -exec` and `xargs -I{}` put a name there
+        rest = text.replace("{}", "")
+        return text if _bare(rest) == rest else None
     if kind == "word":
         return _bare(text)
     if kind == "number":
