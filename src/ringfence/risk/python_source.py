@@ -23,8 +23,6 @@ from ringfence.risk.sensitive import sensitive
 
 LANGUAGE = "python"
 MAX_SOURCE_CHARACTERS = 128 * 1024
-# The parser's error pass may take time exponential in the depth of brackets; people stay below twenty.
-MAX_BRACKETS = 60
 MAX_NODES = 100_000
 
 _IMPORTERS = frozenset({"__import__", "importlib.import_module", "importlib.__import__"})
@@ -38,8 +36,6 @@ def assess_python(code: str) -> RiskAssessment:
     """Return what `code` would reach, from its syntax tree alone; nothing of it runs."""
     if len(code) > MAX_SOURCE_CHARACTERS:
         return refused(LANGUAGE, Refusal.TOO_LARGE, f"more than {MAX_SOURCE_CHARACTERS} characters are not analysed")
-    if _bracket_depth(code) > MAX_BRACKETS:
-        return refused(LANGUAGE, Refusal.TOO_COMPLEX, f"brackets nested deeper than {MAX_BRACKETS} are not analysed")
     hush_assessed_code()
     try:
         tree = ast.parse(code, ASSESSED)
@@ -52,23 +48,6 @@ def assess_python(code: str) -> RiskAssessment:
         return refused(LANGUAGE, Refusal.TOO_COMPLEX, f"more than {MAX_NODES} parts are not analysed")
     reader.judge()
     return assessed(LANGUAGE, reader.signs)
-
-
-def _bracket_depth(code: str) -> int:
-    """Return an upper bound of the nesting; brackets in texts and comments count too, which only errs upwards.
-
-    A closing bracket never takes the depth below what was opened, so `)))` cannot buy room for `(((`.
-    """
-    if code.count("(") + code.count("[") + code.count("{") <= MAX_BRACKETS:
-        return 0
-    depth = deepest = 0
-    for character in code:
-        if character in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in ")]}" and depth:
-            depth -= 1
-    return deepest
 
 
 class _Reader:

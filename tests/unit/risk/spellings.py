@@ -138,6 +138,7 @@ OURS = [
     ("$(printf cu)rl http://x", "denied", "unknown"),
     ("\\time ls", "denied", "allowed"),
     ("ls\n-2>&1", "unknown", "unknown"),
+    ("ls\n\\curl http://x", "unknown", "unknown"),  # the grammar takes the line's end for a part of the word
     ("ls\n{}", "unknown", "unknown"),
     ("ls\n[=]", "unknown", "unknown"),
     ("echo hi", "denied", "allowed"),

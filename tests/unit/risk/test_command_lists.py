@@ -45,9 +45,10 @@ COMPLETE = [
 
 @settings(max_examples=150)
 @given(st.sampled_from(COMPLETE), st.sampled_from(COMPLETE))
-def test_the_strictest_answer_about_a_line_is_the_answer_about_the_script(one: str, other: str) -> None:
-    both = judge_command(f"{one}\n{other}", LISTS).verdict
-    assert both >= max(judge_command(one, LISTS).verdict, judge_command(other, LISTS).verdict)
+def test_two_lines_are_allowed_exactly_when_each_of_them_is(one: str, other: str) -> None:
+    alone = {judge_command(script, LISTS).verdict for script in (one, other)}
+    together = judge_command(f"{one}\n{other}", LISTS).verdict
+    assert (together is CommandVerdict.ALLOWED) == (alone == {CommandVerdict.ALLOWED})
 
 
 @pytest.mark.parametrize("entry", ["rm -rf", "rm -fr", "rm --recursive --force", "rm -r -f"])
