@@ -47,10 +47,9 @@ def parse(language: str, source: bytes) -> Node:
     if len(source) > MAX_SOURCE_BYTES:
         raise TooComplex(f"more than {MAX_SOURCE_BYTES} bytes")
     grammar = _load(language)
-    parser_class = import_module("tree_sitter").Parser
     hush_parser_deadline()
     # A parser is cheap and keeps state, so every source gets its own and threads share none.
-    parser = parser_class(grammar, timeout_micros=DEADLINE_MICROSECONDS)
+    parser = import_module("tree_sitter").Parser(grammar, timeout_micros=DEADLINE_MICROSECONDS)
     try:
         tree = parser.parse(source)
     except ValueError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ringfence.risk.grammar import GrammarMissing, TooComplex
 from ringfence.risk.level import Ladder
@@ -103,8 +104,8 @@ def judge_argv(argv: tuple[str, ...], lists: CommandLists) -> CommandJudgement:
 class _Judge:
     def __init__(self, lists: CommandLists) -> None:
         self.findings: list[CommandFinding] = []
-        self._denied = [_Rule(entry) for entry in lists.denied]
-        self._allowed = None if lists.allowed is None else [_Rule(entry) for entry in lists.allowed]
+        self._denied = [_rule(entry) for entry in lists.denied]
+        self._allowed = None if lists.allowed is None else [_rule(entry) for entry in lists.allowed]
         self._judged = 0
         self._broken = False
 
@@ -275,6 +276,12 @@ class _Rule:
             elif word not in given:
                 return True
         return False
+
+
+@lru_cache(maxsize=4096)
+def _rule(text: str) -> _Rule:
+    """Return the entry `text`, taken apart once: it is the same in every policy that writes it."""
+    return _Rule(text)
 
 
 def _flags(program: str, words: Iterable[str | None]) -> set[str]:

@@ -6,8 +6,8 @@ The tree may be wrong where bash and the grammar differ, so what is not plainly 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.risk.grammar import TooComplex, line_of, parse, text_of
 from ringfence.risk.shell_words import WORDS, literal
@@ -146,6 +146,8 @@ def _read(code: str, script: Script) -> None:
             return
         place = stack.pop()
         _look_at(place, script)
+        if not place.node.child_count:
+            continue
         if _leaves_out(place.node, source):
             script.unclear.append(Unclear("text the grammar passes over", line_of(place.node)))
         stack.extend(reversed(_below(place)))
@@ -164,8 +166,7 @@ def _leaves_out(node: Node, source: bytes) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """A node and what lies around it; asking a node for its parent would search from the root each time."""
 
     node: Node
@@ -182,9 +183,9 @@ def _below(place: _Place) -> list[_Place]:
     fed, document = place.has_input, place.document
     word = place.in_word or kind in WORDS
     plain = place.in_plain_test or (kind == "test_command" and _is_plain_test(node))
-    inside = _Place(node, fed, document, word, plain)
     if kind != "redirected_statement":
-        return [replace(inside, node=child) for child in node.children]
+        return [_Place(child, fed, document, word, plain) for child in node.children]
+    outside = fed, document
     for redirect in node.children_by_field_name("redirect"):
         if redirect.type == "heredoc_redirect":
             fed, document = True, _here_document(redirect)
@@ -192,8 +193,10 @@ def _below(place: _Place) -> list[_Place]:
             fed, document = True, _here_string(redirect)
         elif any(child.type.startswith("<") for child in redirect.children):
             fed, document = True, None
-    fed_inside = _Place(node, fed, document, word, plain)
-    return [replace(inside if child.type.endswith("_redirect") else fed_inside, node=child) for child in node.children]
+    return [
+        _Place(child, *(outside if child.type.endswith("_redirect") else (fed, document)), word, plain)
+        for child in node.children
+    ]
 
 
 def _pipeline(place: _Place) -> list[_Place]:
