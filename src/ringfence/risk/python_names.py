@@ -52,6 +52,8 @@ MODULES: Known = {
     **_all("webbrowser wsgiref cgi asyncore asynchat select", _HIGH, _NETWORK),
     **_all("ctypes _ctypes cffi mmap _posixsubprocess _socket _io", _HIGH, _NATIVE),
     **_all("importlib imp runpy zipimport pkgutil code codeop builtins pip ensurepip venv site timeit", _HIGH, _CODE),
+    "copyreg": (_HIGH, _CODE),
+    "warnings": (_LOW, "changes what is shown"),
     **_all(
         "pickle marshal shelve dill cloudpickle joblib _pickle doctest pdb bdb cProfile profile trace", _HIGH, _CODE
     ),
@@ -124,6 +126,7 @@ ATTRIBUTES: Known = {
         _HIGH,
         "evaluates annotations as code",
     ),
+    **_all("eval exec bltns", _HIGH, _CODE),  # `enum.bltns` is the module of all built-ins
     **_all("attrgetter methodcaller get_field vformat", _MEDIUM, "reaches attributes by text"),
     **_all("to_pickle read_pickle load_module exec_module create_dynamic", _HIGH, _CODE),
 }

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
 import sys
+import types
 import warnings
+from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 
 from ringfence.risk.assessment import MAX_SIGNS, Refusal
 from ringfence.risk.level import RiskLevel
-from ringfence.risk.python_names import PURE_MODULES
+from ringfence.risk.python_names import PURE_MODULES, PURE_PARTS
 from ringfence.risk.python_source import assess_python
 
 SAFE, LOW, MEDIUM, HIGH, CRITICAL = RiskLevel
@@ -102,6 +106,7 @@ HOSTILE = [
     ("import functools\n@functools.singledispatch\ndef f(x): pass", HIGH, "singledispatch"),
     ("import typing\ntyping.List['x'].__args__[0]._evaluate({}, {}, frozenset())", HIGH, "_evaluate"),
     ("import typing\ntyping._eval_type", HIGH, "_eval_type"),
+    ("import enum\nenum.bltns.eval('1')", HIGH, "bltns"),
     ("import json\njson._default_decoder", MEDIUM, "private json._default_decoder"),
     ("import json.tool", MEDIUM, "import json.tool"),
     ("'{0.__init__.__globals__}'.format(x)", HIGH, "__globals__"),
@@ -171,6 +176,39 @@ def test_any_text_gets_an_answer_and_only_python_gets_a_low_one(code: str) -> No
 @given(st.sampled_from([code for code, _, _ in HOSTILE]), st.sampled_from(HARMLESS))
 def test_harmless_code_around_it_lowers_nothing(hostile: str, harmless: str) -> None:
     assert assess_python(f"{harmless}\n{hostile}\n{harmless}").level >= assess_python(hostile).level
+
+
+DANGEROUS = {id(way) for way in (eval, exec, compile, open, getattr, setattr, globals, vars)}
+SYSTEM = {"posix", "os", "_io", "io", "subprocess", "_posixsubprocess", "_socket", "socket", "importlib", "sys"}
+
+
+def leads_out(value: object) -> bool:
+    """Whether `value` is a way out of pure computation: a module that is not pure, or a function of the system."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__.partition(".")[0] not in PURE_MODULES
+    if value is io.StringIO:  # a file in memory
+        return False
+    return id(value) in DANGEROUS or (callable(value) and str(getattr(value, "__module__", "")) in SYSTEM)
+
+
+def handed_out(module: str, deepest: int = 3) -> Iterator[str]:
+    """Yield every dotted name by which `module` hands out such a value, through the pure modules it knows."""
+    places = [(import_module(module), module)]
+    for _ in range(deepest):
+        deeper = []
+        for place, path in places:
+            for name, value in vars(place).items():
+                if leads_out(value):
+                    yield f"{path}.{name}"
+                elif isinstance(value, types.ModuleType):
+                    deeper.append((value, f"{path}.{name}"))
+        places = deeper
+
+
+@pytest.mark.parametrize("module", sorted(PURE_MODULES | PURE_PARTS))
+def test_no_pure_module_hands_out_a_way_to_the_system_unseen(module: str) -> None:
+    unseen = {way for way in handed_out(module) if assess_python(f"import {module}\nx = {way}\n").level is SAFE}
+    assert unseen == set()
 
 
 @pytest.mark.parametrize("module", sorted(PURE_MODULES - {"__future__"}))
