@@ -54,7 +54,7 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
-def refuse(findings: Iterable[Finding], *, reason: str) -> None:
+def refuse_errors(findings: Iterable[Finding], *, reason: str) -> None:
     """Refuse a document that has errors.
 
     Raises:

@@ -7,7 +7,7 @@ from functools import total_ordering
 
 
 @total_ordering
-class _Rising(Enum):
+class Rising(Enum):
     """Values in rising order; not text, because "critical" comes before "safe" in the alphabet."""
 
     rank: int
@@ -23,7 +23,7 @@ class _Rising(Enum):
         return str(self.value)
 
 
-class RiskLevel(_Rising):
+class RiskLevel(Rising):
     """What a call may do to the world; a manifest's safety class is one of low, medium and high."""
 
     SAFE = "safe"
@@ -36,7 +36,7 @@ class RiskLevel(_Rising):
 SAFETY_CLASSES = (RiskLevel.LOW, RiskLevel.MEDIUM, RiskLevel.HIGH)
 
 
-class NetMode(_Rising):
+class NetMode(Rising):
     """How much network there may be at all; which hosts is a matter of capabilities."""
 
     NONE = "none"
@@ -45,7 +45,7 @@ class NetMode(_Rising):
     UNRESTRICTED = "unrestricted"
 
 
-class FilesystemAccess(_Rising):
+class FilesystemAccess(Rising):
     """Which files there may be at all."""
 
     NONE = "none"
@@ -53,7 +53,7 @@ class FilesystemAccess(_Rising):
     HOST = "host"
 
 
-class IsolationLevel(_Rising):
+class IsolationLevel(Rising):
     """How much must stand between an operation and the host."""
 
     BROKER = "broker"
@@ -86,7 +86,7 @@ class ApprovalMode(StrEnum):
     NEVER_ASK = "never-ask"
 
 
-class Decision(_Rising):
+class Decision(Rising):
     """What a rule says; of several the strictest counts."""
 
     ALLOW = "allow"

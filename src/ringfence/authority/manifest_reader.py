@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from ringfence.authority.finding import Finding, Severity, errors, refuse
+from ringfence.authority.finding import Finding, Severity, errors, refuse_errors
 from ringfence.authority.levels import SAFETY_CLASSES, SideEffect
 from ringfence.authority.limit_names import Stated, read_limit
 from ringfence.authority.manifest import DEFAULT_SAFETY, DEFAULT_SIDE_EFFECTS, Manifest, Runtime
@@ -35,7 +35,7 @@ def load_manifest(content: bytes, *, directory: str | None = None, file: str = "
         InvalidRequest: It has an error; the first is in the message, with its path and what would mend it.
     """
     manifest, findings = read_manifest(content, directory=directory, file=file)
-    refuse(findings, reason="invalid_manifest")
+    refuse_errors(findings, reason="invalid_manifest")
     return manifest
 
 

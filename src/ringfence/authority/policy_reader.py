@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ringfence.authority.catalogue import tool_name
-from ringfence.authority.finding import Finding, Severity, refuse
+from ringfence.authority.finding import Finding, Severity, refuse_errors
 from ringfence.authority.levels import ApprovalMode, NetMode
 from ringfence.authority.policy import Network, Policy, PolicySnapshot, Role, Scope
 from ringfence.authority.policy_keys import (
@@ -53,7 +53,7 @@ def load_policy(content: bytes, file: str = "") -> PolicySnapshot:
 
     policy, findings = read_policy(content, file)
     findings = [*findings, *check(policy, file)]
-    refuse(findings, reason="invalid_policy")
+    refuse_errors(findings, reason="invalid_policy")
     return PolicySnapshot(policy, content, file, tuple(findings))
 
 

@@ -187,6 +187,8 @@ _VALIDATION_FAILED = {
     "invalid_grant": Reason("a grant lacks a field, or has one that cannot be"),
     "invalid_manifest": Reason("a manifest has mistakes; each is named with its place"),
     "invalid_policy": Reason("a policy has mistakes; each is named with its place"),
+    "policy_unreadable": Reason("the policy file cannot be read"),
+    "invalid_overrides": Reason("what the request asks to change is not written as such"),
     "invalid_yaml": Reason("a file is not YAML, or uses a part of it that is not read here"),
     "invalid_value": Reason("a setting has a value that it cannot have"),
     "invalid_unit": Reason("a size or a time is not written with a unit that is known"),

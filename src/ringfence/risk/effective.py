@@ -3,30 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-from ringfence.risk.level import RiskLevel
-
-
-class SideEffect(StrEnum):
-    """What a tool says it does to the world; the vocabulary of manifests."""
-
-    NONE = "none"
-    READ = "read"
-    WRITE = "write"
-    NETWORK = "network"
-    FILESYSTEM = "filesystem"
-    BROWSER = "browser"
-    PROCESS = "process"
-
-
-class Danger(StrEnum):
-    """What makes a call critical whoever asks for it."""
-
-    HOST_ACCESS = "host_access"
-    UNRESTRICTED_NETWORK = "unrestricted_network"
-    CONVERSATION_SECRETS = "conversation_secrets"
-
+from ringfence.authority.levels import RiskLevel, SideEffect
 
 _FLOORS = {
     SideEffect.NONE: RiskLevel.SAFE,
@@ -50,7 +28,8 @@ class RiskInputs:
     grant: RiskLevel | None = None
     assessed: RiskLevel | None = None
     side_effects: frozenset[SideEffect] = frozenset()
-    dangers: frozenset[Danger] = frozenset()
+    dangers: tuple[str, ...] = ()
+    """What makes a call critical whoever asks for it, as a profile names it."""
     confined: bool = False
 
 
@@ -72,7 +51,7 @@ def effective_risk(inputs: RiskInputs) -> EffectiveRisk:
     }
     because = [(source, level) for source, level in stated.items() if level is not None]
     because += [(f"side effect {effect}", floor_of(effect, inputs)) for effect in sorted(inputs.side_effects)]
-    because += [(f"danger {danger}", RiskLevel.CRITICAL) for danger in sorted(inputs.dangers)]
+    because += [(f"danger {danger}", RiskLevel.CRITICAL) for danger in inputs.dangers]
     if not because:
         because = [("nothing is known", RiskLevel.HIGH)]
     return EffectiveRisk(max(level for _, level in because), tuple(because))

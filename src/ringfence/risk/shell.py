@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ringfence.authority.levels import Rising
 from ringfence.risk.grammar import GrammarMissing, TooComplex
-from ringfence.risk.level import Ladder
 from ringfence.risk.sensitive import sensitive
 from ringfence.risk.shell_programs import family_of, look_behind, program_of
 from ringfence.risk.shell_tree import Command, Redirect, Script, read_script
@@ -41,7 +41,7 @@ _SAME_FLAGS = {"rm": {"R": "r", "--recursive": "r", "--force": "f"}}
 _SAFE_TARGETS = names("/dev/null /dev/stdout /dev/stderr /dev/stdin /dev/fd/0 /dev/fd/1 /dev/fd/2")
 
 
-class CommandVerdict(Ladder):
+class CommandVerdict(Rising):
     """What the lists say; the strictest answer about any part is the answer about the whole."""
 
     ALLOWED = "allowed"

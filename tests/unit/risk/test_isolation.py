@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.authority.levels import IsolationLevel, RiskLevel, SideEffect
 from ringfence.authority.profile import SecurityMode
 from ringfence.outcome import Layers, SandboxType
-from ringfence.risk.effective import Danger, RiskInputs, SideEffect, effective_risk
-from ringfence.risk.isolation import IsolationLevel, RequiredIsolation, isolation_of, required_isolation
-from ringfence.risk.level import RiskLevel
+from ringfence.risk.effective import RiskInputs, effective_risk
+from ringfence.risk.isolation import RequiredIsolation, isolation_of, required_isolation
 
 SAFE, LOW, MEDIUM, HIGH, CRITICAL = RiskLevel
 BROKER, PROCESS, OS, CONTAINER, GVISOR, MICROVM = IsolationLevel
@@ -94,6 +94,7 @@ def test_a_box_nobody_observed_and_a_guest_that_is_host_root_count_for_little() 
 # --- effective risk ---
 
 levels = st.none() | st.sampled_from(RiskLevel)
+DANGERS = ("host_files", "unrestricted_network", "private_network", "lasting_secret")
 inputs = st.builds(
     RiskInputs,
     manifest=levels,
@@ -101,7 +102,7 @@ inputs = st.builds(
     grant=levels,
     assessed=levels,
     side_effects=st.frozensets(st.sampled_from(SideEffect)),
-    dangers=st.frozensets(st.sampled_from(Danger)),
+    dangers=st.lists(st.sampled_from(DANGERS), unique=True).map(tuple),
     confined=st.booleans(),
 )
 
@@ -114,15 +115,15 @@ def test_the_effective_risk_is_the_highest_of_all_inputs(given_inputs: RiskInput
         assert level is None or risk.level >= level
 
 
-@given(inputs, st.sampled_from(SideEffect), st.sampled_from(Danger))
-def test_nothing_that_is_added_lowers_it(before: RiskInputs, effect: SideEffect, danger: Danger) -> None:
+@given(inputs, st.sampled_from(SideEffect), st.sampled_from(DANGERS))
+def test_nothing_that_is_added_lowers_it(before: RiskInputs, effect: SideEffect, danger: str) -> None:
     if not (
         before.side_effects
         or before.dangers
         or {before.manifest, before.policy, before.grant, before.assessed} - {None}
     ):
         return  # nothing known is HIGH; the first thing known may well be less
-    more = replace(before, side_effects=before.side_effects | {effect}, dangers=before.dangers | {danger})
+    more = replace(before, side_effects=before.side_effects | {effect}, dangers=(*before.dangers, danger))
     assert effective_risk(more).level >= effective_risk(before).level
     assert effective_risk(more).level is CRITICAL
 
@@ -151,9 +152,9 @@ def test_a_process_found_safe_and_confined_has_no_floor() -> None:
     assert effective_risk(replace(confined, assessed=None)).level is HIGH
 
 
-@pytest.mark.parametrize("danger", Danger)
-def test_a_danger_is_critical_whoever_asks(danger: Danger) -> None:
-    assert effective_risk(RiskInputs(assessed=SAFE, dangers=frozenset({danger}))).level is CRITICAL
+@pytest.mark.parametrize("danger", DANGERS)
+def test_a_danger_is_critical_whoever_asks(danger: str) -> None:
+    assert effective_risk(RiskInputs(assessed=SAFE, dangers=(danger,))).level is CRITICAL
 
 
 def test_a_call_about_which_nothing_is_known_is_high() -> None:

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from ringfence.risk.isolation import IsolationLevel
-from ringfence.risk.level import Ladder, RiskLevel
+from ringfence.authority.levels import IsolationLevel, Rising, RiskLevel
 
 
 def test_the_levels_rise_from_safe_to_critical() -> None:
@@ -13,7 +12,7 @@ def test_the_levels_rise_from_safe_to_critical() -> None:
 
 
 @pytest.mark.parametrize("ladder", [RiskLevel, IsolationLevel])
-def test_every_two_rungs_compare_by_their_place_and_not_by_the_alphabet(ladder: type[Ladder]) -> None:
+def test_every_two_rungs_compare_by_their_place_and_not_by_the_alphabet(ladder: type[Rising]) -> None:
     for (low, one), (high, other) in itertools.combinations(enumerate(ladder), 2):
         assert (one < other, one <= other, one > other, one >= other) == (True, True, False, False)
         assert max(one, other) is other
