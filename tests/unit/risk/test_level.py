@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from ringfence.risk.isolation import IsolationLevel
-from ringfence.risk.level import Ladder, RiskLevel
+from ringfence.risk.level import RiskLevel
+from ringfence.risk.shell import CommandVerdict
 
 
 def test_the_levels_rise_from_safe_to_critical() -> None:
     assert [str(level) for level in sorted(RiskLevel)] == ["safe", "low", "medium", "high", "critical"]
 
 
-@pytest.mark.parametrize("ladder", [RiskLevel, IsolationLevel])
-def test_every_two_rungs_compare_by_their_place_and_not_by_the_alphabet(ladder: type[Ladder]) -> None:
+@pytest.mark.parametrize("ladder", [RiskLevel, IsolationLevel, CommandVerdict])
+def test_every_two_rungs_compare_by_their_place_and_not_by_the_alphabet(ladder: Iterable[Any]) -> None:
     for (low, one), (high, other) in itertools.combinations(enumerate(ladder), 2):
         assert (one < other, one <= other, one > other, one >= other) == (True, True, False, False)
         assert max(one, other) is other
