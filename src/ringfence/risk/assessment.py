@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ringfence.risk.level import RiskLevel
+from ringfence.authority.levels import RiskLevel
 
 # Enough to explain a verdict; a program of ten thousand evals is not ten thousand times more dangerous than one.
 MAX_SIGNS = 64

@@ -5,19 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ringfence.risk.level import RiskLevel
-
-
-class SideEffect(StrEnum):
-    """What a tool says it does to the world; the vocabulary of manifests."""
-
-    NONE = "none"
-    READ = "read"
-    WRITE = "write"
-    NETWORK = "network"
-    FILESYSTEM = "filesystem"
-    BROWSER = "browser"
-    PROCESS = "process"
+from ringfence.authority.levels import RiskLevel, SideEffect
 
 
 class Danger(StrEnum):

@@ -14,23 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringfence.authority.levels import IsolationLevel, RiskLevel
 from ringfence.authority.profile import SecurityMode
 from ringfence.outcome import Layers, SandboxType
-from ringfence.risk.level import Ladder, RiskLevel
 
 # Of what the host reads from the sealed worker; one missing, and the box is not container-class.
 CONTAINER_NAMESPACES = frozenset({"user", "mnt", "pid", "net", "ipc", "uts"})
-
-
-class IsolationLevel(Ladder):
-    """How much of the host a run could touch if its program were hostile."""
-
-    BROKER = "broker"
-    PROCESS = "process"
-    OS = "os"
-    CONTAINER = "container"
-    GVISOR = "gvisor"
-    MICROVM = "microvm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.assessment import Refusal, RiskAssessment, Sign, assessed, refused
 from ringfence.risk.grammar import GrammarMissing, TooComplex, line_of, parse, text_of, walk
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.sensitive import sensitive
 from ringfence.risk.vocabulary import names
 

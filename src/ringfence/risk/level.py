@@ -1,4 +1,4 @@
-"""The one scale of risk that manifests, policies and the static analysis all speak."""
+"""Answers in rising order: of several, the highest counts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,3 @@ class Ladder(Enum):
 
     def __str__(self) -> str:
         return str(self.value)
-
-
-class RiskLevel(Ladder):
-    """What a call may do to the world, from pure computation to damage that needs a person's word."""
-
-    SAFE = "safe"
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    CRITICAL = "critical"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ringfence.authority.levels import IsolationLevel, RiskLevel
 from ringfence.authority.profile import SecurityMode
 from ringfence.errors import InvalidRequest
 from ringfence.outcome import SandboxType
 from ringfence.risk.assessment import Refusal, RiskAssessment, refused
-from ringfence.risk.isolation import IsolationLevel, required_isolation
+from ringfence.risk.isolation import required_isolation
 from ringfence.risk.javascript_source import assess_javascript
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.python_source import assess_python
 from ringfence.risk.shell_source import assess_bash
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.risk.level import RiskLevel
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.vocabulary import names
 
 _LOW, _MEDIUM, _HIGH, _CRITICAL = RiskLevel.LOW, RiskLevel.MEDIUM, RiskLevel.HIGH, RiskLevel.CRITICAL

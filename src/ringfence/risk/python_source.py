@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.assessment import Refusal, RiskAssessment, Sign, assessed, refused
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.python_names import (
     ATTRIBUTES,
     BUILTINS,

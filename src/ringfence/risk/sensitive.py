@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.risk.level import RiskLevel
+from ringfence.authority.levels import RiskLevel
 
 # Reading one of these gives away credentials or the host; the value says how grave that is.
 _FRAGMENTS = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.assessment import Refusal, RiskAssessment, Sign, assessed, refused
 from ringfence.risk.grammar import GrammarMissing, TooComplex
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.python_source import assess_python
 from ringfence.risk.sensitive import sensitive
 from ringfence.risk.shell_programs import SHELLS, family_of, look_behind, program_of

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.assessment import RiskAssessment
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.policy import UnifiedRiskPolicy
 from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 

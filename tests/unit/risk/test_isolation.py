@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.authority.levels import IsolationLevel, RiskLevel, SideEffect
 from ringfence.authority.profile import SecurityMode
 from ringfence.outcome import Layers, SandboxType
-from ringfence.risk.effective import Danger, RiskInputs, SideEffect, effective_risk
-from ringfence.risk.isolation import IsolationLevel, RequiredIsolation, isolation_of, required_isolation
-from ringfence.risk.level import RiskLevel
+from ringfence.risk.effective import Danger, RiskInputs, effective_risk
+from ringfence.risk.isolation import RequiredIsolation, isolation_of, required_isolation
 
 SAFE, LOW, MEDIUM, HIGH, CRITICAL = RiskLevel
 BROKER, PROCESS, OS, CONTAINER, GVISOR, MICROVM = IsolationLevel

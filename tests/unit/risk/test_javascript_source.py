@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.assessment import Refusal
 from ringfence.risk.javascript_source import assess_javascript
-from ringfence.risk.level import RiskLevel
 
 SAFE, LOW, MEDIUM, HIGH, CRITICAL = RiskLevel
 

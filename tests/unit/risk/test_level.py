@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.risk.isolation import IsolationLevel
-from ringfence.risk.level import RiskLevel
+from ringfence.authority.levels import IsolationLevel, RiskLevel
 from ringfence.risk.shell import CommandVerdict
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.assessment import MAX_SIGNS, Refusal
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.python_names import PURE_MODULES, PURE_PARTS
 from ringfence.risk.python_source import assess_python
 

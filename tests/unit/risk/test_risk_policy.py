@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.authority.profile import SecurityMode
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
@@ -12,7 +13,6 @@ from ringfence.outcome import SandboxType
 from ringfence.risk import policy
 from ringfence.risk.assessment import Refusal
 from ringfence.risk.grammar import _load
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.policy import UnifiedRiskPolicy
 from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 

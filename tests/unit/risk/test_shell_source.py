@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.risk.spellings import FORTY_NINE, OURS
 
+from ringfence.authority.levels import RiskLevel
 from ringfence.risk.assessment import Refusal
-from ringfence.risk.level import RiskLevel
 from ringfence.risk.shell_source import assess_bash
 
 SAFE, LOW, MEDIUM, HIGH, CRITICAL = RiskLevel
