@@ -21,6 +21,11 @@ from ringfence.portal import portal
 Content = bytes | str
 _NOTHING: Mapping[str, Content] = MappingProxyType({})
 _Choice = TypeVar("_Choice", SecurityMode, Isolation)
+# the usual types first: asking an abstract one is slow, and this is on the way of every run
+_TEXTS = (str, bytes)
+_LISTS = (tuple, list, Iterable)
+_MAPPINGS = (dict, Mapping)
+_BYTES = (bytes, bytearray, memoryview)
 _LATER = ("policy_file", "role", "docker_url", "confirmation_service", "aio_pool", "url", "api_key")
 
 
@@ -309,7 +314,7 @@ def _text(code: object) -> str:
 
 def _strings(name: str, values: object) -> tuple[str, ...]:
     # a text is an iterable of texts too, and never what was meant
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, _TEXTS) or not isinstance(values, _LISTS):
         raise InvalidRequest(f"{name} must be a list of texts, not {values!r}", reason=f"invalid_{name}")
     strings = tuple(values)
     for value in strings:
@@ -319,13 +324,13 @@ def _strings(name: str, values: object) -> tuple[str, ...]:
 
 
 def _contents(name: str, files: object) -> dict[str, bytes]:
-    if not isinstance(files, Mapping):
+    if not isinstance(files, _MAPPINGS):
         raise InvalidRequest(f"{name} must map names to contents, not {files!r}", reason="invalid_content")
     return {_name(name, path): _bytes(path, content) for path, content in files.items()}
 
 
 def _environment(env: object) -> dict[str, str]:
-    if not isinstance(env, Mapping):
+    if not isinstance(env, _MAPPINGS):
         raise InvalidRequest(f"env must map names to texts, not {env!r}", reason="invalid_env")
     for variable, value in env.items():
         _name("env", variable)
@@ -343,6 +348,6 @@ def _name(where: str, name: object) -> str:
 def _bytes(name: str, content: object) -> bytes:
     if isinstance(content, str):
         return content.encode("utf-8", "surrogatepass")
-    if isinstance(content, bytes | bytearray | memoryview):
+    if isinstance(content, _BYTES):
         return bytes(content)
     raise InvalidRequest(f"{name} must be bytes or text, not {type(content).__name__}", reason="invalid_content")

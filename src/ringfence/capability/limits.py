@@ -27,6 +27,11 @@ class Limits:
     artifact_bytes: int = 50 * MIB
     artifact_count: int = 1000
     artifact_depth: int = 16
+    max_bytes_in: int = 16 * MIB
+    max_bytes_out: int = 16 * MIB
+    max_files: int = 1000
+    max_depth: int = 16
+    max_concurrency: int = 4
 
     def narrow(self, other: Self) -> Self:
         """Return the limits that satisfy both."""
@@ -52,6 +57,11 @@ SYSTEM_CEILING = Limits(
     artifact_bytes=1024 * MIB,
     artifact_count=100_000,
     artifact_depth=64,
+    max_bytes_in=1024 * MIB,
+    max_bytes_out=1024 * MIB,
+    max_files=100_000,
+    max_depth=64,
+    max_concurrency=1024,
 )
 
 # With less of these no box can be built, which would look like a fault of the machine.

@@ -30,6 +30,8 @@ class Meter:
     """The processes that everything of the run descends from."""
     cgroup: RunCgroup | None
     controllers: frozenset[str]
+    parked_under: Limits | None = None
+    """What the cgroup was made with: most runs are under the very same."""
     anchor_pid: int | None = None
     """The process that only shares the worker's memory; counted once is enough."""
     _parked_cpu_ms: int = field(default=0, init=False)
@@ -47,7 +49,7 @@ class Meter:
         Raises:
             InvalidRequest: The memory limit is below what the waiting worker holds already.
         """
-        if self.cgroup is None:
+        if self.cgroup is None or limits is self.parked_under:
             return
         try:
             self.cgroup.tighten(own_process_on_top(limits))

@@ -127,7 +127,7 @@ class Keeper:
             ours = self._closed
             if not ours:
                 self._dead.append(worker)
-                self._changed.notify_all()
+                self._changed.notify()
         if ours:
             _discard(worker)
 

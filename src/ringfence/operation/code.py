@@ -1,4 +1,4 @@
-"""What an agent asks for: one operation, checked before anything runs."""
+"""Running code: the one operation that needs a box, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import ClassVar
 
 from ringfence.errors import InvalidRequest
 
@@ -33,6 +34,9 @@ class Language(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CodeRun:
     """Run `code` once in a box of its own."""
+
+    kind: ClassVar[str] = "code_run"
+    domain: ClassVar[str] = "code"
 
     language: Language
     code: str

@@ -1,0 +1,159 @@
+"""What is refused whoever allows it: deny lists only ever grow when authorities meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+from ringfence.capability.canonical import digest
+from ringfence.capability.glob import matches_below, matches_text, path_glob
+from ringfence.errors import InvalidRequest
+from ringfence.operation.path import workspace_path
+
+if TYPE_CHECKING:
+    import ipaddress
+
+    from ringfence.operation import brokered
+    from ringfence.operation.form import Operation
+
+# Where a service that must not be reached from an agent usually is: this host, its neighbours, cloud metadata.
+PRIVATE_NETWORKS = frozenset(
+    {
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+        "::/128", "::1/128", "64:ff9b::/96", "fc00::/7", "fe80::/10", "ff00::/8",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Denials:
+    """Globs of paths and domains, networks, ports and commands that nobody may use."""
+
+    paths: frozenset[str] = frozenset()
+    domains: frozenset[str] = frozenset()
+    networks: frozenset[str] = frozenset()
+    ports: frozenset[int] = frozenset()
+    commands: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", frozenset(map(path_glob, self.paths)))
+        object.__setattr__(self, "domains", frozenset(map(_domain_glob, self.domains)))
+        if not self.networks <= PRIVATE_NETWORKS:
+            object.__setattr__(self, "networks", frozenset(str(_network(network)) for network in self.networks))
+        object.__setattr__(self, "commands", frozenset(" ".join(command.split()) for command in self.commands))
+        if not all(type(port) is int and 0 < port < 65536 for port in self.ports):
+            raise InvalidRequest("a denied port must be a number from 1 to 65535", reason="invalid_denial")
+        if "" in self.commands:
+            raise InvalidRequest("a denied command must not be empty", reason="invalid_denial")
+
+    def meet(self, other: Denials) -> Self:
+        """Return what either denies."""
+        return type(self)(*(getattr(self, f.name) | getattr(other, f.name) for f in fields(self)))
+
+    def refusal(self, operation: Operation) -> str | None:
+        """Return what about `operation` is denied, or nothing."""
+        match operation.kind:
+            case "fs_read" | "fs_write" | "fs_list" | "fs_stat" | "fs_mkdir" | "fs_delete":
+                return "denied_path" if self.denies_path(cast("brokered.FsRead", operation).path) else None
+            case "net_http" | "browser_nav":
+                return self._refusal_of(cast("brokered.BrowserNav", operation).url)
+            case "proc_exec":
+                wanted = cast("brokered.ProcExec", operation)
+                return "denied_command" if self.denies_command(wanted.tool, wanted.args) else None
+            case _:
+                return None
+
+    def denies_path(self, path: str) -> bool:
+        """Whether a path, or a directory above it, is denied; a path that leads nowhere is."""
+        try:
+            # without regard to case: on some file systems `.ENV` is `.env`
+            place = workspace_path(path).casefold()
+        except InvalidRequest:
+            return True
+        return any(matches_below(glob.casefold(), place) for glob in self.paths)
+
+    def denies_domain(self, host: str) -> bool:
+        """Whether the name of a host, in its one spelling, is denied."""
+        return any(matches_text(glob, host) for glob in self.domains)
+
+    def denies_address(self, address: str) -> bool:
+        """Whether an address that a name resolved to is denied, also when it is written inside an IPv6 address."""
+        import ipaddress
+
+        found: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address)
+        mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+        candidates = [found] if mapped is None else [found, mapped]
+        return any(candidate in _network(network) for network in self.networks for candidate in candidates)
+
+    def denies_command(self, tool: str, args: tuple[str, ...]) -> bool:
+        """Whether a program with these arguments is denied; `rm -rf` denies `rm -f -r` too."""
+        return any(_is_command(command.split(), tool, args) for command in self.commands)
+
+    def _refusal_of(self, url: str) -> str | None:
+        from ringfence.operation.target import is_address, target  # a run without network does not need it
+
+        try:
+            where = target(url)
+        except InvalidRequest:
+            return "denied_domain"
+        if self.denies_domain(where.host):
+            return "denied_domain"
+        if where.port in self.ports:
+            return "denied_port"
+        return "denied_address" if is_address(where.host) and self.denies_address(where.host) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the lists that are not empty, sorted."""
+        return {f.name: sorted(getattr(self, f.name)) for f in fields(self) if getattr(self, f.name)}
+
+    def digest(self) -> str:
+        """Return the hash of the normal form."""
+        return digest(self.to_json())
+
+
+def read_denials(form: object) -> Denials:
+    """Read what `Denials.to_json` returns.
+
+    Raises:
+        InvalidRequest: A list is unknown or wrong.
+    """
+    if not isinstance(form, dict) or not form.keys() <= {f.name for f in fields(Denials)}:
+        raise InvalidRequest("denials must be an object of known lists", reason="invalid_denial")
+    if not all(isinstance(value, list) for value in form.values()):
+        raise InvalidRequest("each of the denials must be a list", reason="invalid_denial")
+    for name, values in form.items():
+        if not all(type(value) is (int if name == "ports" else str) for value in values):
+            raise InvalidRequest(f"denials: {name} holds a value of another type", reason="invalid_denial")
+    return Denials(**{name: frozenset(values) for name, values in form.items()})
+
+
+def _domain_glob(pattern: object) -> str:
+    if not isinstance(pattern, str) or not pattern or not pattern.isascii() or not pattern.isprintable():
+        raise InvalidRequest(f"{pattern!r} is not a glob of host names", reason="invalid_glob")
+    return pattern.lower().removesuffix(".")
+
+
+@lru_cache(maxsize=256)
+def _network(network: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    import ipaddress  # costs a millisecond that a run without network does not need
+
+    try:
+        return ipaddress.ip_network(network)
+    except ValueError as error:
+        raise InvalidRequest(f"{network!r} is not a network: {error}", reason="invalid_denial") from None
+
+
+def _is_command(words: list[str], tool: str, args: tuple[str, ...]) -> bool:
+    if tool != words[0]:
+        return False
+    letters = {letter for arg in args if _is_cluster(arg) for letter in arg[1:]}
+    return all(word in args or (_is_cluster(word) and letters.issuperset(word[1:])) for word in words[1:])
+
+
+def _is_cluster(word: str) -> bool:
+    return len(word) > 1 and word[0] == "-" and word[1] != "-"
+
+
+NO_DENIALS: Final = Denials()

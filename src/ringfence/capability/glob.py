@@ -1,0 +1,84 @@
+"""Globs over workspace paths and host names, matched in time that no pattern can blow up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ringfence.errors import InvalidRequest
+from ringfence.operation.path import workspace_path
+
+_T = TypeVar("_T")
+_UNSUPPORTED = frozenset("[]{}!\\")
+
+
+def path_glob(pattern: object) -> str:
+    """Return a path glob in its one spelling; `*` and `?` stay within a name, `**` spans any number of them.
+
+    Raises:
+        InvalidRequest: It is no path below the workspace, or uses what only other glob languages have.
+    """
+    path = workspace_path(pattern)
+    if not _UNSUPPORTED.isdisjoint(path) and is_glob(path):
+        raise InvalidRequest(
+            f"{path[:100]!a} uses more than '*', '?' and '**'", reason="invalid_glob", fix="write one glob per case"
+        )
+    if any("**" in name and name != "**" for name in path.split("/")):
+        raise InvalidRequest(f"{path[:100]!a}: '**' must be a whole name", reason="invalid_glob")
+    return path
+
+
+def is_glob(path: str) -> bool:
+    """Whether a path has wildcards."""
+    return "*" in path or "?" in path
+
+
+def literal_root(glob: str) -> str:
+    """Return the directory that every match of a path glob lies in."""
+    names = glob.split("/")
+    first = next((at for at, name in enumerate(names) if is_glob(name)), len(names))
+    return "/".join(names[:first])
+
+
+def matches_path(glob: str, path: str) -> bool:
+    """Whether a path, in its one spelling, matches."""
+    return _wild(glob.split("/"), path.split("/"), many="**", same=_matches_name)
+
+
+def matches_below(glob: str, path: str) -> bool:
+    """Whether a path or a directory above it matches: who may not touch a directory may not touch what is in it."""
+    names = path.split("/")
+    wanted = glob.split("/")
+    return any(_wild(wanted, names[:end], many="**", same=_matches_name) for end in range(2, len(names) + 1))
+
+
+def matches_text(glob: str, text: str) -> bool:
+    """Whether a text matches, with `*` spanning anything: `10.*`, `*.internal.*`."""
+    return _matches_name(glob, text)
+
+
+def _matches_name(glob: str, name: str) -> bool:
+    return _wild(glob, name, many="*", same=_same_character)
+
+
+def _same_character(wanted: str, found: str) -> bool:
+    return wanted in ("?", found)
+
+
+def _wild(wanted: Sequence[_T], found: Sequence[_T], *, many: _T, same: Callable[[_T, _T], bool]) -> bool:
+    """Match with one step back at most: quadratic at worst, where a regular expression could be exponential."""
+    at = of = 0
+    star, resume = -1, 0
+    while of < len(found):
+        if at < len(wanted) and wanted[at] == many:
+            star, resume = at, of
+            at += 1
+        elif at < len(wanted) and same(wanted[at], found[of]):
+            at += 1
+            of += 1
+        elif star >= 0:
+            resume += 1
+            at, of = star + 1, resume
+        else:
+            return False
+    return all(item == many for item in wanted[at:])

@@ -1,0 +1,160 @@
+"""Operations that run no code: a broker on the host carries each one out, once the guard has allowed it.
+
+They share their names with the capabilities that allow them; import this module, not the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class _OnPath:
+    path: str
+
+    kind: ClassVar[str]
+    domain: ClassVar[str] = "fs"
+
+
+@dataclass(frozen=True, slots=True)
+class FsRead(_OnPath):
+    """Read a file, or `len` bytes of it from `offset`."""
+
+    offset: int | None = None
+    len: int | None = None
+
+    kind: ClassVar[str] = "fs_read"
+
+
+@dataclass(frozen=True, slots=True)
+class FsWrite(_OnPath):
+    """Write a file; an existing one only with `overwrite`."""
+
+    content: bytes = b""
+    overwrite: bool = False
+
+    kind: ClassVar[str] = "fs_write"
+
+
+class FsList(_OnPath):
+    """List a directory."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "fs_list"
+
+
+class FsStat(_OnPath):
+    """Say what a path is, without reading it."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "fs_stat"
+
+
+class FsMkdir(_OnPath):
+    """Make a directory."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "fs_mkdir"
+
+
+class FsDelete(_OnPath):
+    """Delete a file or an empty directory."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "fs_delete"
+
+
+@dataclass(frozen=True, slots=True)
+class NetHttp:
+    """Send one HTTP request; every redirect is a request of its own to the guard."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    body: bytes | None = None
+
+    kind: ClassVar[str] = "net_http"
+    domain: ClassVar[str] = "net.http"
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserNav:
+    """Open a page, read-only."""
+
+    url: str
+
+    kind: ClassVar[str] = "browser_nav"
+    domain: ClassVar[str] = "browser"
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserExtract:
+    """Take the text of the open page, or of what `selector` finds in it."""
+
+    selector: str | None = None
+
+    kind: ClassVar[str] = "browser_extract"
+    domain: ClassVar[str] = "browser"
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserScreenshot:
+    """Take a picture of the open page, or of what `selector` finds in it."""
+
+    selector: str | None = None
+    full_page: bool = False
+
+    kind: ClassVar[str] = "browser_screenshot"
+    domain: ClassVar[str] = "browser"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcExec:
+    """Start one program with exactly these arguments; there is no shell to read them again."""
+
+    tool: str
+    args: tuple[str, ...] = ()
+    timeout_ms: int | None = None
+
+    kind: ClassVar[str] = "proc_exec"
+    domain: ClassVar[str] = "proc"
+
+
+@dataclass(frozen=True, slots=True)
+class TmpAlloc:
+    """Take temporary space of at most this size."""
+
+    size_bytes: int
+
+    kind: ClassVar[str] = "tmp_alloc"
+    domain: ClassVar[str] = "tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class TmpFree:
+    """Give temporary space back."""
+
+    handle: str
+
+    kind: ClassVar[str] = "tmp_free"
+    domain: ClassVar[str] = "tmp"
+
+
+Brokered = (
+    FsRead
+    | FsWrite
+    | FsList
+    | FsStat
+    | FsMkdir
+    | FsDelete
+    | NetHttp
+    | BrowserNav
+    | BrowserExtract
+    | BrowserScreenshot
+    | ProcExec
+    | TmpAlloc
+    | TmpFree
+)

@@ -1,0 +1,238 @@
+"""Operations as JSON and as the one line that evidence keeps; what is not exactly an operation is refused."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ringfence.errors import InvalidRequest
+from ringfence.operation import brokered, code, needs
+from ringfence.operation.path import workspace_path
+from ringfence.operation.target import METHODS, target
+
+Operation = code.CodeRun | brokered.Brokered | needs.Need
+
+MAX_ARGUMENTS = 1024
+MAX_ARGUMENT_BYTES = 128 * 1024
+MAX_HEADERS = 100
+
+
+def demands(operation: Operation) -> tuple[Operation, ...]:
+    """Return what must be allowed for `operation` to be allowed: itself, and for a page its download."""
+    if isinstance(operation, brokered.BrowserNav):
+        return (operation, brokered.NetHttp("GET", operation.url))
+    return (operation,)
+
+
+def summary(operation: Operation) -> str:
+    """Return `domain.action:resource` as evidence keeps it: no content, no query string, no argument."""
+    match operation:
+        case code.CodeRun():
+            return f"code.run:{operation.language}"
+        case brokered.NetHttp():
+            return f"net.http:{operation.method}:{_shown_url(operation.url)}"
+        case brokered.BrowserNav():
+            return f"browser.open:{_shown_url(operation.url)}"
+        case brokered.BrowserExtract() | brokered.BrowserScreenshot():
+            return operation.kind.replace("_", ".")
+        case brokered.ProcExec():
+            return f"proc.exec:{operation.tool}"
+        case brokered.TmpAlloc():
+            return f"tmp.alloc:{operation.size_bytes}"
+        case brokered.TmpFree():
+            return "tmp.free"
+        case needs.SecretUse():
+            return f"secret.use:{operation.name}"
+        case needs.PortOpen():
+            return f"port.open:{operation.port}"
+        case needs.GpuUse():
+            return f"sys.gpu:{operation.gpu_class}"
+        case needs.HostUse():
+            return f"fs.host:{operation.path}"
+        case _:
+            return f"{operation.kind.replace('_', '.')}:{_shown_path(operation.path)}"
+
+
+def to_json(operation: brokered.Brokered) -> dict[str, Any]:
+    """Return `operation` as the JSON object that `from_json` reads."""
+    form: dict[str, Any] = {"op": operation.kind}
+    for name, (key, _, default) in _FIELDS[operation.kind].items():
+        value = getattr(operation, name)
+        if value == default and default is not _REQUIRED:
+            continue
+        if isinstance(value, bytes):
+            value = base64.b64encode(value).decode()
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        form[key] = value
+    return form
+
+
+def from_json(form: object) -> brokered.Brokered:
+    """Read a brokered operation; an unknown kind or field, or a value of another type, is refused.
+
+    Raises:
+        InvalidRequest: Naming the field and what is wrong with it.
+    """
+    if not isinstance(form, dict):
+        raise _refused("op", "must be an object")
+    kind = form.get("op")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise _refused("op", f"is not one of {', '.join(_FIELDS)}")
+    fields = _FIELDS[kind]
+    unknown = form.keys() - {key for key, _, _ in fields.values()} - {"op"}
+    if unknown:
+        raise _refused(min(map(str, unknown)), f"is not a field of {kind}")
+    values: dict[str, Any] = {}
+    for name, (key, read, default) in fields.items():
+        if key in form:
+            values[name] = read(key, form[key])
+        elif default is _REQUIRED:
+            raise _refused(key, f"is missing from {kind}")
+    operation: brokered.Brokered = _KINDS[kind](**values)
+    check(operation)
+    return operation
+
+
+def check(operation: brokered.Brokered) -> None:
+    """Refuse an operation that could not be carried out exactly as written; where a path leads is the guard's to say.
+
+    Raises:
+        InvalidRequest: Naming the field and what is wrong with it.
+    """
+    for name, (key, read, default) in _FIELDS[operation.kind].items():
+        value = getattr(operation, name)
+        if value != default or default is _REQUIRED:
+            read(key, value)
+    if isinstance(operation, brokered.NetHttp | brokered.BrowserNav):
+        target(operation.url)
+
+
+def _refused(key: str, problem: str) -> InvalidRequest:
+    return InvalidRequest(f"{key[:100]} {problem}", reason="invalid_operation", field=key[:100])
+
+
+def _shown_url(url: str) -> str:
+    try:
+        where = target(url)
+    except InvalidRequest:
+        return "invalid"
+    return where.origin + where.path.partition("?")[0].removesuffix("/")
+
+
+def _shown_path(path: str) -> str:
+    try:
+        return workspace_path(path)
+    except InvalidRequest:
+        return "invalid"
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value or len(value) > MAX_ARGUMENT_BYTES:
+        raise _refused(key, "must be text, not empty, without NUL")
+    return value
+
+
+def _amount(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise _refused(key, "must be a whole number from 0")
+    return value
+
+
+def _flag(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _refused(key, "must be true or false")
+    return value
+
+
+def _bytes(key: str, value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)  # type: ignore[arg-type]
+    except (TypeError, ValueError, binascii.Error):
+        raise _refused(key, "must be base64 text") from None
+
+
+def _method(key: str, value: object) -> str:
+    if not isinstance(value, str) or value not in METHODS:
+        raise _refused(key, f"must be one of {', '.join(sorted(METHODS))}")
+    return value
+
+
+def _arguments(key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or len(value) > MAX_ARGUMENTS:
+        raise _refused(key, f"must be a list of at most {MAX_ARGUMENTS} texts")
+    for argument in value:
+        if not isinstance(argument, str) or "\0" in argument or len(argument) > MAX_ARGUMENT_BYTES:
+            raise _refused(key, "must hold text without NUL")
+    return tuple(value)
+
+
+def _headers(key: str, value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or len(value) > MAX_HEADERS:
+        raise _refused(key, f"must be an object of at most {MAX_HEADERS} texts")
+    for name, text in value.items():
+        # a line break would begin another header, or another request
+        if not isinstance(name, str) or not isinstance(text, str) or not (name + text).isprintable() or not name:
+            raise _refused(key, "must map printable names to printable texts")
+    return dict(value)
+
+
+_REQUIRED = object()
+_Read = Callable[[str, object], Any]
+_PATH: dict[str, tuple[str, _Read, object]] = {"path": ("path", _text, _REQUIRED)}
+_SELECTOR: dict[str, tuple[str, _Read, object]] = {"selector": ("selector", _text, None)}
+
+_KINDS: dict[str, Callable[..., brokered.Brokered]] = {
+    kind.kind: kind
+    for kind in (
+        brokered.FsRead,
+        brokered.FsWrite,
+        brokered.FsList,
+        brokered.FsStat,
+        brokered.FsMkdir,
+        brokered.FsDelete,
+        brokered.NetHttp,
+        brokered.BrowserNav,
+        brokered.BrowserExtract,
+        brokered.BrowserScreenshot,
+        brokered.ProcExec,
+        brokered.TmpAlloc,
+        brokered.TmpFree,
+    )
+}
+
+# attribute → (key in JSON, reader, what it is when absent)
+_FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
+    "fs_read": {**_PATH, "offset": ("offset", _amount, None), "len": ("len", _amount, None)},
+    "fs_write": {
+        **_PATH,
+        "content": ("bytes_b64", _bytes, _REQUIRED),
+        "overwrite": ("overwrite", _flag, False),
+    },
+    "fs_list": _PATH,
+    "fs_stat": _PATH,
+    "fs_mkdir": _PATH,
+    "fs_delete": _PATH,
+    "net_http": {
+        "method": ("method", _method, _REQUIRED),
+        "url": ("url", _text, _REQUIRED),
+        "headers": ("headers", _headers, {}),
+        "body": ("body_b64", _bytes, None),
+    },
+    "browser_nav": {"url": ("url", _text, _REQUIRED)},
+    "browser_extract": _SELECTOR,
+    "browser_screenshot": {**_SELECTOR, "full_page": ("full_page", _flag, False)},
+    "proc_exec": {
+        "tool": ("tool", _text, _REQUIRED),
+        "args": ("args", _arguments, ()),
+        "timeout_ms": ("timeout_ms", _amount, None),
+    },
+    "tmp_alloc": {"size_bytes": ("size_bytes", _amount, _REQUIRED)},
+    "tmp_free": {"handle": ("handle", _text, _REQUIRED)},
+}
