@@ -63,6 +63,13 @@ def test_a_denied_word_needs_all_of_its_entry() -> None:
     assert judge_command("git status", CommandLists(None, ("git push",))).verdict is CommandVerdict.ALLOWED
 
 
+def test_the_same_script_is_judged_anew_by_every_list() -> None:
+    verdicts = [
+        judge_command("curl x", lists).verdict for lists in (CommandLists(("curl",)), DENY_ONLY, CommandLists())
+    ]
+    assert verdicts == [CommandVerdict.ALLOWED, CommandVerdict.DENIED, CommandVerdict.ALLOWED]
+
+
 def test_an_entry_of_several_words_allows_exactly_those() -> None:
     lists = CommandLists(("python -m pytest", "git status"))
     assert judge_command("python -m pytest -q", lists).verdict is CommandVerdict.ALLOWED
