@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence import operation
 from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun, Language, check, parse_language
+from ringfence.operation import code as operation
 
 PLAIN = CodeRun(Language.PYTHON, "print(1)")
 

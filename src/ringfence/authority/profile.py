@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.authority.levels import IsolationLevel, NetMode, RiskLevel, SideEffect
+from ringfence.capability.budget import INHERITED, Budget
+from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
+from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
+
+if TYPE_CHECKING:
+    from ringfence.operation.form import Operation
 
 
 class SecurityMode(StrEnum):
@@ -24,10 +32,140 @@ class Isolation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Whitelists:
+    """What the capabilities allow, list by list, as people and older programs look at it."""
+
+    domains: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    mime_allow: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mappings:
+    """Where an operation's files are, as it sees them itself; where that lies on the host is nobody's to know."""
+
+    root_fs: str = "/workspace"
+    tmp_dir: str = "/tmp"  # noqa: S108  # the one inside
+
+
+VIRTUAL: Final = Mappings()
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
-    """The resolved bounds of one run."""
+    """The resolved bounds of one run; one that was made by nobody allows nothing but its limits."""
 
     limits: Limits = Limits()
     security_mode: SecurityMode = SecurityMode.STRICT
     isolation: Isolation = Isolation.AUTO
     require_cgroups: bool = False
+    tenant: str = ""
+    subject_id: str = ""
+    tool_name: str = ""
+    call_id: str = ""
+    role: str | None = None
+    capabilities: Capabilities = NO_CAPABILITIES
+    denials: Denials = NO_DENIALS
+    safety: RiskLevel = RiskLevel.HIGH
+    side_effects: frozenset[SideEffect] = frozenset()
+    net_mode: NetMode = NetMode.NONE
+    isolation_floor: IsolationLevel = IsolationLevel.OS
+    mime_allow: frozenset[str] | None = None
+    env_allow: frozenset[str] = frozenset()
+    output_inline: bool = True
+    budget: Budget = INHERITED
+    mappings: Mappings = VIRTUAL
+    expires_at: int | None = None
+    refusal: str | None = None
+    clamped: tuple[str, ...] = ()
+    manifest_version: str = ""
+    policy_version_hash: str = ""
+    profile_hash: str = ""
+
+    @property
+    def timeout_ms(self) -> int:
+        """The wall time in milliseconds."""
+        return round(self.limits.wall_seconds * 1000)
+
+    @property
+    def side_effect(self) -> SideEffect:
+        """The strongest of the side effects."""
+        return max(self.side_effects, key=list(SideEffect).index, default=SideEffect.NONE)
+
+    @property
+    def whitelists(self) -> Whitelists:
+        """The capabilities as lists."""
+        return whitelists(self.capabilities, self.mime_allow)
+
+    def allows(self, operation: Operation) -> bool:
+        """Whether `operation` is within the capabilities and on no deny list; the guard asks more than this."""
+        return self.refusal_of(operation) is None
+
+    def refusal_of(self, operation: Operation) -> str | None:
+        """Return why `operation` is outside the profile, or nothing when it is within."""
+        return self.refusal or self.denials.refusal(operation) or self.capabilities.refusal(operation)
+
+    def normal_form(self) -> dict[str, Any]:
+        """Return everything that decides what may be done, and nothing about who asked or when."""
+        return {
+            "budget": self.budget.to_json(),
+            "capabilities": self.capabilities.to_json(),
+            "denials": self.denials.to_json(),
+            "env_allow": sorted(self.env_allow),
+            "isolation": str(self.isolation),
+            "isolation_floor": str(self.isolation_floor),
+            "limits": {name: getattr(self.limits, name) for name in _LIMITS},
+            "manifest_version": self.manifest_version,
+            "mappings": {"root_fs": self.mappings.root_fs, "tmp_dir": self.mappings.tmp_dir},
+            "mime_allow": None if self.mime_allow is None else sorted(self.mime_allow),
+            "net_mode": str(self.net_mode),
+            "output_inline": self.output_inline,
+            "policy_version_hash": self.policy_version_hash,
+            "refusal": self.refusal,
+            "require_cgroups": self.require_cgroups,
+            "role": self.role,
+            "safety": str(self.safety),
+            "security_mode": str(self.security_mode),
+            "side_effects": sorted(self.side_effects),
+            "tool_name": self.tool_name,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it, as `ringfence policy explain` and evidence show it."""
+        lists = self.whitelists
+        return {
+            **self.normal_form(),
+            "tenant": self.tenant,
+            "subject_id": self.subject_id,
+            "call_id": self.call_id,
+            "side_effect": str(self.side_effect),
+            "timeout_ms": self.timeout_ms,
+            "whitelists": {name: list(getattr(lists, name)) for name in Whitelists.__dataclass_fields__},
+            "expires_at": self.expires_at,
+            "clamped": list(self.clamped),
+            "profile_hash": self.profile_hash,
+        }
+
+
+_LIMITS = tuple(Limits.__dataclass_fields__)
+
+
+def whitelists(capabilities: Capabilities, mime_allow: frozenset[str] | None) -> Whitelists:
+    """Return capabilities as the lists of domains, paths, tools and methods in them."""
+    found: dict[str, set[str]] = {"domains": set(), "paths": set(), "tools": set(), "methods": set()}
+    for item in capabilities:
+        match item.name:
+            case "net.http":
+                found["domains"].add(getattr(item, "host"))  # noqa: B009  # the kinds are not imported here
+                found["methods"] |= getattr(item, "methods")  # noqa: B009
+            case "fs.read" | "fs.write" | "fs.list":
+                found["paths"].add(getattr(item, "path"))  # noqa: B009
+            case "proc.exec":
+                found["tools"].add(getattr(item, "tool"))  # noqa: B009
+            case _:
+                pass
+    return Whitelists(
+        **{name: tuple(sorted(values)) for name, values in found.items()}, mime_allow=tuple(sorted(mime_allow or ()))
+    )

@@ -59,6 +59,7 @@ class Budget:
 
 
 KINDS: Final = tuple(field.name for field in fields(Budget))
+INHERITED: Final = Budget()
 
 
 def read_budget(form: object) -> Budget:

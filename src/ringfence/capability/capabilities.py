@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ringfence.capability.canonical import canonical, digest
 from ringfence.capability.form import from_json, to_json
@@ -21,6 +21,7 @@ class Capabilities:
 
     items: tuple[Capability, ...] = ()
     _by_name: dict[str, tuple[Capability, ...]] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __init__(self, items: Iterable[Capability] = ()) -> None:
         """Take capabilities in any order, written any way."""
@@ -37,6 +38,11 @@ class Capabilities:
         }
         object.__setattr__(self, "items", tuple(item for group in normal.values() for item in group))
         object.__setattr__(self, "_by_name", normal)
+        object.__setattr__(self, "_hash", hash(self.items))
+
+    def __hash__(self) -> int:
+        # kept, because profiles are found again by what they were made from
+        return self._hash
 
     def __iter__(self) -> Iterator[Capability]:
         return iter(self.items)
@@ -94,6 +100,9 @@ class Capabilities:
     def digest(self) -> str:
         """Return the hash of the normal form."""
         return digest(self.to_json())
+
+
+NO_CAPABILITIES: Final = Capabilities()
 
 
 def read_capabilities(form: object) -> Capabilities:

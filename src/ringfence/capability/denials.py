@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ringfence.capability.canonical import digest
 from ringfence.capability.glob import matches_below, matches_text, path_glob
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
-from ringfence.operation.target import is_address, target
 
 if TYPE_CHECKING:
     import ipaddress
@@ -41,7 +40,8 @@ class Denials:
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", frozenset(map(path_glob, self.paths)))
         object.__setattr__(self, "domains", frozenset(map(_domain_glob, self.domains)))
-        object.__setattr__(self, "networks", frozenset(str(_network(network)) for network in self.networks))
+        if not self.networks <= PRIVATE_NETWORKS:
+            object.__setattr__(self, "networks", frozenset(str(_network(network)) for network in self.networks))
         object.__setattr__(self, "commands", frozenset(" ".join(command.split()) for command in self.commands))
         if not all(type(port) is int and 0 < port < 65536 for port in self.ports):
             raise InvalidRequest("a denied port must be a number from 1 to 65535", reason="invalid_denial")
@@ -92,6 +92,8 @@ class Denials:
         return any(_is_command(command.split(), tool, args) for command in self.commands)
 
     def _refusal_of(self, url: str) -> str | None:
+        from ringfence.operation.target import is_address, target  # a run without network does not need it
+
         try:
             where = target(url)
         except InvalidRequest:
@@ -152,3 +154,6 @@ def _is_command(words: list[str], tool: str, args: tuple[str, ...]) -> bool:
 
 def _is_cluster(word: str) -> bool:
     return len(word) > 1 and word[0] == "-" and word[1] != "-"
+
+
+NO_DENIALS: Final = Denials()

@@ -1,0 +1,135 @@
+"""The grant: what a subject may do in one call, until when and how often; signing it is the codec's work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from ringfence.authority.levels import RiskLevel
+from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated
+from ringfence.capability.budget import Budget, read_budget
+from ringfence.capability.canonical import digest
+from ringfence.capability.capabilities import Capabilities, read_capabilities
+from ringfence.capability.denials import NO_DENIALS, Denials, read_denials
+from ringfence.errors import InvalidRequest
+
+_TEXTS = ("tenant", "subject_id", "tool_name", "call_id", "decision_key_fingerprint", "nonce")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Authority for one proposed call; `expires_at` is in milliseconds since the epoch."""
+
+    tenant: str
+    subject_id: str
+    tool_name: str
+    call_id: str
+    capabilities: Capabilities
+    expires_at: int
+    budget: Budget
+    decision_key_fingerprint: str
+    nonce: str = ""
+    limits: Stated = NOTHING_STATED
+    denials: Denials = NO_DENIALS
+    safety_floor: RiskLevel = RiskLevel.SAFE
+
+    def attenuate(
+        self,
+        *,
+        capabilities: Capabilities | None = None,
+        budget: Budget | None = None,
+        limits: Stated = NOTHING_STATED,
+        denials: Denials | None = None,
+        expires_at: int | None = None,
+        safety_floor: RiskLevel | None = None,
+    ) -> Self:
+        """Return a grant that allows what this one and the arguments allow: it is never wider, whatever they say."""
+        return replace(
+            self,
+            capabilities=self.capabilities if capabilities is None else self.capabilities.meet(capabilities),
+            budget=self.budget if budget is None else self.budget.meet(budget),
+            limits=narrowed(self.limits, limits),
+            denials=self.denials if denials is None else self.denials.meet(denials),
+            expires_at=self.expires_at if expires_at is None else min(self.expires_at, expires_at),
+            safety_floor=self.safety_floor if safety_floor is None else max(self.safety_floor, safety_floor),
+        )
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether its time is over at `now_ms`."""
+        return now_ms >= self.expires_at
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the object that is signed; what says nothing is left out."""
+        form: dict[str, Any] = {name: getattr(self, name) for name in (*_TEXTS, "expires_at")}
+        form["capabilities"] = self.capabilities.to_json()
+        form["budget"] = self.budget.to_json()
+        if self.limits:
+            form["limits"] = dict(sorted(self.limits.items()))
+        if self.denials != NO_DENIALS:
+            form["denials"] = self.denials.to_json()
+        if self.safety_floor is not RiskLevel.SAFE:
+            form["safety_floor"] = str(self.safety_floor)
+        return form
+
+    def digest(self) -> str:
+        """Return the hash of everything in it."""
+        return digest(self.to_json())
+
+
+def read_grant(form: object) -> Grant:
+    """Read what `Grant.to_json` returns.
+
+    Raises:
+        InvalidRequest: A field is missing, unknown or wrong.
+    """
+    if not isinstance(form, dict):
+        raise _refused("grant", "must be an object")
+    known = {field.name for field in fields(Grant)}
+    required = known - {"nonce", "limits", "denials", "safety_floor"}
+    for problem, names in (("is not a field of a grant", form.keys() - known), ("is missing", required - form.keys())):
+        if names:
+            raise _refused(min(map(str, names)), problem)
+    for name in _TEXTS:
+        if not isinstance(form.get(name, ""), str):
+            raise _refused(name, "must be text")
+    if type(form["expires_at"]) is not int:
+        raise _refused("expires_at", "must be a whole number of milliseconds")
+    return Grant(
+        **{name: form.get(name, "") for name in _TEXTS},
+        expires_at=form["expires_at"],
+        capabilities=read_capabilities(form["capabilities"]),
+        budget=read_budget(form["budget"]),
+        limits=_limits(form.get("limits", {})),
+        denials=read_denials(form.get("denials", {})),
+        safety_floor=_risk(form.get("safety_floor", "safe")),
+    )
+
+
+def narrowed(one: Stated, other: Stated) -> Stated:
+    """Return what both state, the smaller where both state something."""
+    if not other:
+        return one
+    return {name: min(stated[name] for stated in (one, other) if name in stated) for name in {**one, **other}}
+
+
+def _limits(form: object) -> Stated:
+    if not isinstance(form, Mapping):
+        raise _refused("limits", "must be an object")
+    for name, value in form.items():
+        if name not in FIELDS:
+            raise _refused(f"limits.{str(name)[:100]}", "is not a limit")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise _refused(f"limits.{name}", "must be a number above 0")
+    return dict(form)
+
+
+def _risk(word: Any) -> RiskLevel:
+    try:
+        return RiskLevel(word)
+    except ValueError:
+        raise _refused("safety_floor", f"{word!r} is not a risk level") from None
+
+
+def _refused(name: str, problem: str) -> InvalidRequest:
+    return InvalidRequest(f"{name} {problem}", reason="invalid_grant", field=name)

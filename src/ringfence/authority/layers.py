@@ -1,0 +1,225 @@
+"""Who has a say about one call, and the table of what each of them said.
+
+Inside one authority the more specific entry has won before this. Across authorities numbers take the smallest and
+capabilities intersect. A request may narrow; one that asks for more is refused, or cut down and recorded on opt-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ringfence.authority.levels import NetMode
+from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, stated
+from ringfence.authority.profile import Isolation, SecurityMode
+from ringfence.capability.budget import INHERITED, Budget
+from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
+from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.capability.limits import SYSTEM_CEILING, Limits
+
+if TYPE_CHECKING:
+    from ringfence.authority.grant import Grant
+    from ringfence.authority.manifest import Manifest
+    from ringfence.authority.policy_view import PolicyView
+
+
+class OnExcess(StrEnum):
+    """What happens to a request that asks for more than it may have."""
+
+    REFUSE = "refuse"
+    CLAMP = "clamp"
+
+
+DEFAULTS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What nobody below can exceed, and what counts where nobody says anything."""
+
+    limits: Limits = SYSTEM_CEILING
+    defaults: Limits = DEFAULTS
+    capabilities: Capabilities | None = None
+    denials: Denials = NO_DENIALS
+    net_mode: NetMode = NetMode.UNRESTRICTED
+    budget: Budget = INHERITED
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the caller asks for this once; nothing asked means whatever the authorities allow."""
+
+    limits: Stated = NOTHING_STATED
+    capabilities: Capabilities | None = None
+    budget: Budget = INHERITED
+    isolation: Isolation = Isolation.AUTO
+    security_mode: SecurityMode | None = None
+    require_cgroups: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Everybody who has a say about one call; no manifest or no grant is a voice that allows nothing."""
+
+    ceiling: Ceiling
+    view: PolicyView
+    manifest: Manifest | None
+    grant: Grant | None
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting: what every layer said, what came of it, and why; `layer` is where the value came from."""
+
+    setting: str
+    default: Any
+    ceiling: Any
+    policy: Any
+    manifest: Any
+    grant: Any
+    request: Any
+    value: Any
+    layer: str
+    why: str
+    origin: str = ""
+    excess: str | None = None
+    """The layer whose ceiling the request exceeds."""
+
+
+_SPECIFIC_FIRST = ("grant", "manifest", "policy")
+
+
+def limit_rows(layers: Layers) -> Iterator[Row]:
+    """Resolve every limit, and keep what each layer said about it."""
+    said: dict[str, Mapping[str, float]] = {
+        "policy": layers.view.limits,
+        "manifest": NOTHING_STATED if layers.manifest is None else layers.manifest.limits,
+        "grant": NOTHING_STATED if layers.grant is None else layers.grant.limits,
+    }
+    rows = {name: _limit_row(name, layers, said) for name in FIELDS}
+    wall, cpus = rows["wall_seconds"].value, rows["cpus"].value
+    for row in rows.values():
+        yield _following(row, wall * cpus) if row.setting == "cpu_seconds" else row
+
+
+def _limit_row(name: str, layers: Layers, said: Mapping[str, Mapping[str, float]]) -> Row:
+    default = getattr(layers.ceiling.defaults, name)
+    ceiling = min(getattr(layers.ceiling.limits, name), layers.view.ceilings.get(name, float("inf")))
+    bounds = {"ceiling": ceiling} | {layer: said[layer][name] for layer in _SPECIFIC_FIRST if name in said[layer]}
+    bound = min(bounds, key=lambda layer: bounds[layer])
+    most = bounds[bound]
+    wanted = layers.request.limits.get(name)
+    layer = next((layer for layer in _SPECIFIC_FIRST if name in said[layer]), "default")
+    value = bounds.get(layer, default)
+    excess = None
+    if wanted is not None:
+        excess = bound if wanted > most else None
+        value, layer = (most, bound) if excess else (wanted, "request")
+        why = f"exceeds the {bound}'s {most:g}" if excess else "the request narrows"
+    elif value > most:
+        # a manifest that declares more than the policy has is not wrong, it just does not get it
+        why = f"the {layer} states {value:g}, the {bound} allows {most:g}"
+        value, layer = most, bound
+    else:
+        why = "the system's default" if layer == "default" else "the most specific value, under every ceiling"
+    return Row(
+        setting=name,
+        default=default,
+        ceiling=stated(name, ceiling),
+        policy=said["policy"].get(name),
+        manifest=said["manifest"].get(name),
+        grant=said["grant"].get(name),
+        request=wanted,
+        value=stated(name, value),
+        layer=layer,
+        why=why,
+        origin=layers.view.origin.get(name, "") if layer == "policy" else "",
+        excess=excess,
+    )
+
+
+def _following(row: Row, busy: float) -> Row:
+    """Let a run that may take two minutes also compute for two minutes, unless somebody said otherwise."""
+    if row.layer != "default" or busy <= row.value:
+        return row
+    return Row(
+        row.setting, row.default, row.ceiling, None, None, None, None,
+        min(busy, row.ceiling), "default", "follows wall_seconds times cpus",
+    )  # fmt: skip
+
+
+def capability_rows(layers: Layers) -> Iterator[Row]:
+    """Intersect the capabilities kind by kind, and keep what each layer said."""
+    sides = _capabilities(layers)
+    met = meet_all(layers)
+    wanted = layers.request.capabilities
+    beyond = wanted is not None and not met.covers(wanted)
+    final = met if wanted is None else met.meet(wanted)
+    names = {item.name for side in sides.values() if side is not None for item in side}
+    for name in sorted(names):
+        shown = {layer: None if side is None else _shown(side, name) for layer, side in sides.items()}
+        yield Row(
+            setting=name,
+            default=(),
+            ceiling=shown["ceiling"],
+            policy=shown["policy"],
+            manifest=shown["manifest"],
+            grant=shown["grant"],
+            request=shown["request"],
+            value=_shown(final, name),
+            layer="meet",
+            why=_reason(layers, beyond, name, wanted, met),
+            excess="capabilities" if beyond and _is_beyond(wanted, met, name) else None,
+        )
+
+
+def meet_all(layers: Layers) -> Capabilities:
+    """Return what ceiling, policy, manifest and grant all allow."""
+    met: Capabilities | None = None
+    for layer, side in _capabilities(layers).items():
+        if side is not None and layer != "request":
+            met = side if met is None else met.meet(side)
+    mode = min(layers.ceiling.net_mode, layers.view.net_mode)
+    return _within_mode(met if met is not None else NO_CAPABILITIES, mode)
+
+
+def _within_mode(capabilities: Capabilities, mode: NetMode) -> Capabilities:
+    """Without network no host is left; safe retrieval only ever reads."""
+    if mode >= NetMode.ALLOWLIST or not (capabilities.of("net.http") or capabilities.of("browser.use")):
+        return capabilities
+    if mode is NetMode.NONE:
+        return Capabilities(item for item in capabilities if item.name not in ("net.http", "browser.use"))
+    from ringfence.capability.net import READING, NetHttp
+
+    return Capabilities(
+        replace(item, methods=item.methods & READING) if isinstance(item, NetHttp) else item for item in capabilities
+    )
+
+
+def _capabilities(layers: Layers) -> dict[str, Capabilities | None]:
+    return {
+        "ceiling": layers.ceiling.capabilities,
+        "policy": layers.view.capabilities,
+        "manifest": NO_CAPABILITIES if layers.manifest is None else layers.manifest.capabilities,
+        "grant": NO_CAPABILITIES if layers.grant is None else layers.grant.capabilities,
+        "request": layers.request.capabilities,
+    }
+
+
+def _shown(side: Capabilities, name: str) -> tuple[str, ...]:
+    return tuple(str(item).removeprefix(f"{name}:") for item in side.of(name))
+
+
+def _is_beyond(wanted: Capabilities | None, met: Capabilities, name: str) -> bool:
+    return wanted is not None and not met.covers(Capabilities(wanted.of(name)))
+
+
+def _reason(layers: Layers, beyond: bool, name: str, wanted: Capabilities | None, met: Capabilities) -> str:
+    if layers.view.refusal:
+        return f"nothing, because of {layers.view.refusal}"
+    if layers.manifest is None or layers.grant is None:
+        return "nothing without a " + ("manifest" if layers.manifest is None else "grant")
+    return "the request asks for more" if beyond and _is_beyond(wanted, met, name) else "intersection"

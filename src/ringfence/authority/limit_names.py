@@ -1,0 +1,57 @@
+"""The limits by the names that manifests, requests and policies use for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Final
+
+from ringfence.capability.limits import MIB, Limits
+from ringfence.errors import InvalidRequest
+
+Stated = Mapping[str, float]
+NOTHING_STATED: Final[Stated] = MappingProxyType({})
+FIELDS: Final = {field.name: type(field.default) for field in fields(Limits)}
+
+# name in a manifest or a request → (limit, what one unit of it is)
+_BY_NAME: Final[dict[str, tuple[str, float]]] = {
+    "timeout_ms": ("wall_seconds", 0.001),
+    "cpu_ms": ("cpu_seconds", 0.001),
+    "cpu_cores": ("cpus", 1),
+    "memory_mb": ("memory_bytes", MIB),
+    "disk_mb": ("disk_bytes", MIB),
+    "pids": ("pids", 1),
+    "max_stdout_bytes": ("stdout_bytes", 1),
+    "max_stderr_bytes": ("stderr_bytes", 1),
+    "max_artifacts_bytes_total": ("artifact_bytes", 1),
+    "max_bytes_in": ("max_bytes_in", 1),
+    "max_bytes_out": ("max_bytes_out", 1),
+    "max_files": ("max_files", 1),
+    "max_depth": ("max_depth", 1),
+    "max_concurrency": ("max_concurrency", 1),
+}
+NAMES: Final = tuple(_BY_NAME)
+
+
+def read_limit(name: str, value: object) -> tuple[str, float]:
+    """Return the limit that a manifest or a request calls `name`, and its value.
+
+    Raises:
+        InvalidRequest: There is no such limit, or the value is not a number above zero.
+    """
+    if name not in _BY_NAME:
+        raise InvalidRequest(
+            f"{name[:100]!r} is not a limit", reason="invalid_limit", fix=f"use one of {', '.join(NAMES)}"
+        )
+    limit, unit = _BY_NAME[name]
+    whole = FIELDS[limit] is int
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not 0 < value < 2**53:
+        kind = "a whole number" if whole else "a number"
+        raise InvalidRequest(f"{name} must be {kind} above 0, not {value!r}", reason="invalid_limit")
+    return limit, stated(limit, value * unit)
+
+
+def stated(limit: str, value: float) -> float:
+    """Return a value in the type its limit has."""
+    return int(value) if FIELDS[limit] is int else float(value)

@@ -1,0 +1,61 @@
+"""The manifest of a tool (a skill's `manifest.json`): what it is, what it takes and gives, and the most it may need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ringfence.authority.catalogue import TOOLS
+from ringfence.authority.levels import RiskLevel, SideEffect
+from ringfence.authority.limit_names import NOTHING_STATED, Stated
+from ringfence.authority.policy import EMPTY
+from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
+
+# What a tool that does not say is taken for.
+DEFAULT_SAFETY = RiskLevel.HIGH
+DEFAULT_SIDE_EFFECTS = frozenset({SideEffect.PROCESS, SideEffect.WRITE})
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a skill runs in."""
+
+    kind: str
+    image: str
+    entrypoint: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Manifest:
+    """A tool's own declaration; it can only ever take away from what policy and grant allow."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+    schema_version: int = 1
+    version: str = ""
+    input_schema: Mapping[str, Any] = EMPTY
+    output_schema: Mapping[str, Any] = EMPTY
+    runtime: Runtime | None = None
+    capabilities: Capabilities = NO_CAPABILITIES
+    limits: Stated = NOTHING_STATED
+    safety_class: RiskLevel = DEFAULT_SAFETY
+    side_effects: frozenset[SideEffect] = DEFAULT_SIDE_EFFECTS
+
+
+@lru_cache(maxsize=1024)
+def built_in_manifest(tool: str, within: Capabilities) -> Manifest | None:
+    """Return the manifest of a built-in tool: of `within`, the policy's own capabilities, those it is for."""
+    known = TOOLS.get(tool)
+    if known is None:
+        return None
+    return Manifest(
+        id=tool,
+        name=tool,
+        version="built-in",
+        capabilities=known.within(within),
+        safety_class=known.risk,
+        side_effects=known.side_effect,
+    )

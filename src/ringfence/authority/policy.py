@@ -1,0 +1,136 @@
+"""The operator's policy: one document, immutable once read, known by the hash of its very bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.authority.finding import Finding
+from ringfence.authority.levels import ApprovalMode, Decision, NetMode
+from ringfence.authority.limit_names import NOTHING_STATED, Stated
+from ringfence.authority.profile import SecurityMode
+from ringfence.capability.budget import INHERITED, Budget
+from ringfence.capability.canonical import digest_of
+from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
+
+if TYPE_CHECKING:
+    from ringfence.authority.policy_view import PolicyView
+    from ringfence.authority.rule import Rule
+    from ringfence.operation.brokered import Brokered
+
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+_PRIVATE: Final = Denials(networks=PRIVATE_NETWORKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one place of the policy states; a key that is not in `values` says nothing."""
+
+    where: str
+    values: Mapping[str, Any] = EMPTY
+    denials: Denials = NO_DENIALS
+    lines: Mapping[str, int] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """An agent role: which tools it may be granted, and what it states for all or one of them."""
+
+    name: str
+    scope: Scope
+    inherits: str | None = None
+    tools: tuple[str, ...] | None = None
+    by_tool: Mapping[str, Scope] = EMPTY
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The `network` section: what applies where no tool or role says more."""
+
+    default: NetMode = NetMode.NONE
+    allowed: tuple[str, ...] | None = None
+    denials: Denials = _PRIVATE
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Who may have a secret within reach; no tools or no roles listed means all of them."""
+
+    name: str
+    tools: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+    scope: str = "task"
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """An operation and what the policy's author expects of it."""
+
+    name: str
+    tool: str
+    operation: Brokered
+    expect: Decision
+    role: str | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the document says, place by place; `policy_view` puts it together for one role and tool."""
+
+    default: Scope = Scope("default")
+    tools: Mapping[str, Scope] = EMPTY
+    roles: Mapping[str, Role] = EMPTY
+    network: Network = Network()
+    mode: ApprovalMode = ApprovalMode.COWORK
+    security_mode: SecurityMode | None = None
+    ceilings: Stated = NOTHING_STATED
+    budgets: Mapping[str, Mapping[str, Budget]] = EMPTY
+    secrets: tuple[Secret, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    approvals: tuple[Rule, ...] = ()
+    tests: tuple[PolicyTest, ...] = ()
+
+    def budget_of(self, scope: str, name: str = "*") -> Budget:
+        """Return what the policy gives one tenant, space, user, session or the instance; `*` is everyone else."""
+        by_name = self.budgets.get(scope, EMPTY)
+        budget: Budget = by_name.get(name) or by_name.get("*") or INHERITED
+        return budget
+
+
+@dataclass(frozen=True)
+class PolicySnapshot:
+    """A policy as it was at one moment; a call keeps the one it began with."""
+
+    policy: Policy
+    text: bytes
+    file: str = ""
+    findings: tuple[Finding, ...] = ()
+    _views: dict[tuple[str | None, str], PolicyView] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def policy_version_hash(self) -> str:
+        """The hash of the very bytes the policy was read from."""
+        return digest_of(self.text)
+
+    def view(self, tool: str, role: str | None = None) -> PolicyView:
+        """Return what the policy says about one tool for one role; found again by one lookup, however long it is."""
+        known = self._views.get((role, tool))
+        if known is None:
+            from ringfence.authority.policy_view import view
+
+            known = view(self.policy, tool, role)
+            # names come from callers: without a bound, inventing them would fill the memory
+            if len(self._views) >= _MOST_VIEWS:
+                self._views.clear()
+            self._views[role, tool] = known
+        return known
+
+
+_MOST_VIEWS = 4096
+BUILT_IN: Final = PolicySnapshot(Policy(), b"policies: {}\n", "built-in")

@@ -1,0 +1,230 @@
+"""Make the profile of one call from everybody who has a say about it, and show how it came about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.authority.explanation import Explanation
+from ringfence.authority.layers import Ceiling, Layers, OnExcess, Request, Row, capability_rows, limit_rows, meet_all
+from ringfence.authority.levels import NetMode, RiskLevel
+from ringfence.authority.profile import Profile, SecurityMode
+from ringfence.capability.canonical import digest
+from ringfence.capability.denials import NO_DENIALS
+from ringfence.capability.limits import Limits
+from ringfence.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ringfence.authority.grant import Grant
+    from ringfence.authority.manifest import Manifest
+    from ringfence.authority.policy import PolicySnapshot
+
+SYSTEM: Final = Ceiling()
+NO_REQUEST: Final = Request()
+_MOST_KEPT = 1024
+
+
+class ProfileBuilder:
+    """Meets ceiling, policy, manifest, grant and request; the same voices are heard once and remembered."""
+
+    def __init__(self, ceiling: Ceiling = SYSTEM, *, on_excess: OnExcess = OnExcess.REFUSE) -> None:
+        """`on_excess` says what becomes of a request for more than there is."""
+        self._ceiling = ceiling
+        self._on_excess = on_excess
+        # The entries hold what their keys name by identity, so that no identity is taken by something else meanwhile.
+        self._kept: dict[tuple[Any, ...], tuple[Profile, Layers]] = {}
+
+    def build(
+        self,
+        grant: Grant | None,
+        manifest: Manifest | None,
+        policy: PolicySnapshot,
+        *,
+        tool: str = "",
+        role: str | None = None,
+        request: Request = NO_REQUEST,
+    ) -> Profile:
+        """Return the profile of the call that `grant` is for; `tool` is named when neither grant nor manifest is there.
+
+        Whether the grant is expired, revoked or of another call is not asked here.
+
+        Raises:
+            InvalidRequest: The request exceeds what it may have, and is not to be clamped.
+        """
+        layers = self._layers(grant, manifest, policy, tool, role, request)
+        key = _key(layers)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = (self._resolve(layers, policy), layers)
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = kept
+        if grant is None:
+            return kept[0]
+        return replace(
+            kept[0],
+            tenant=grant.tenant,
+            subject_id=grant.subject_id,
+            call_id=grant.call_id,
+            expires_at=grant.expires_at,
+        )
+
+    def explain(
+        self,
+        grant: Grant | None,
+        manifest: Manifest | None,
+        policy: PolicySnapshot,
+        *,
+        tool: str = "",
+        role: str | None = None,
+        request: Request = NO_REQUEST,
+    ) -> Explanation:
+        """Return, for the same arguments as `build`, every value with its layer and every ceiling it met."""
+        layers = self._layers(grant, manifest, policy, tool, role, request)
+        rows = (*limit_rows(layers), *capability_rows(layers), *_word_rows(layers))
+        return Explanation(layers.view.tool, role, policy.policy_version_hash, self._on_excess, rows)
+
+    def _layers(
+        self,
+        grant: Grant | None,
+        manifest: Manifest | None,
+        policy: PolicySnapshot,
+        tool: str,
+        role: str | None,
+        request: Request,
+    ) -> Layers:
+        name = tool or (grant.tool_name if grant else "") or (manifest.id if manifest else "")
+        return Layers(self._ceiling, policy.view(name, role), manifest, grant, request)
+
+    def _resolve(self, layers: Layers, policy: PolicySnapshot) -> Profile:
+        rows = list(limit_rows(layers))
+        clamped = self._clamped(rows)
+        capabilities = meet_all(layers)
+        wanted = layers.request.capabilities
+        if wanted is not None:
+            if not capabilities.covers(wanted):
+                clamped += self._clamped_capabilities(layers)
+            capabilities = capabilities.meet(wanted)
+        grant, manifest, view = layers.grant, layers.manifest, layers.view
+        budget = layers.ceiling.budget.meet(view.budget)
+        profile = Profile(
+            limits=Limits(**{row.setting: row.value for row in rows}),
+            security_mode=_security_mode(policy.policy.security_mode, layers.request.security_mode),
+            isolation=layers.request.isolation,
+            require_cgroups=layers.request.require_cgroups,
+            tool_name=view.tool,
+            role=view.role,
+            capabilities=capabilities,
+            denials=layers.ceiling.denials.meet(view.denials).meet(grant.denials if grant else NO_DENIALS),
+            safety=_safety(layers),
+            side_effects=manifest.side_effects if manifest else frozenset(),
+            net_mode=_net_mode(layers, bool(capabilities.of("net.http"))),
+            isolation_floor=view.isolation,
+            mime_allow=view.mime_allow,
+            env_allow=view.env_allow,
+            output_inline=view.output_inline,
+            budget=(budget.meet(grant.budget) if grant else budget).meet(layers.request.budget),
+            refusal=_refusal(layers),
+            clamped=clamped,
+            manifest_version=manifest.version if manifest else "",
+            policy_version_hash=policy.policy_version_hash,
+        )
+        return replace(profile, profile_hash=digest(profile.normal_form()))
+
+    def _clamped(self, rows: list[Row]) -> tuple[str, ...]:
+        over = [row for row in rows if row.excess]
+        if over and self._on_excess is OnExcess.REFUSE:
+            first = over[0]
+            raise _excess(
+                f"{first.setting} of {first.request:g} exceeds the {first.excess}'s {first.value:g}",
+                f"ask for at most {first.value:g}",
+                setting=first.setting,
+                limit=str(first.value),
+                observed=str(first.request),
+                layer=str(first.excess),
+            )
+        return tuple(f"{row.setting}: {row.request:g} to {row.value:g} ({row.excess})" for row in over)
+
+    def _clamped_capabilities(self, layers: Layers) -> tuple[str, ...]:
+        over = [row for row in capability_rows(layers) if row.excess]
+        if self._on_excess is OnExcess.REFUSE:
+            first = over[0]
+            raise _excess(
+                f"the request asks for more of {first.setting} than the authorities allow",
+                "ask for what the policy, the manifest and the grant all allow",
+                setting=first.setting,
+                limit=", ".join(first.value) or "nothing",
+                observed=", ".join(first.request),
+                layer="meet",
+            )
+        return tuple(f"{row.setting}: {', '.join(row.request)} to {', '.join(row.value) or 'nothing'}" for row in over)
+
+
+def _excess(message: str, fix: str, **details: str) -> InvalidRequest:
+    return InvalidRequest(message, reason="limit_exceeds_ceiling", fix=fix, **details)
+
+
+def _key(layers: Layers) -> tuple[Any, ...]:
+    grant, request = layers.grant, layers.request
+    return (
+        id(layers.view),
+        id(layers.manifest),
+        None
+        if grant is None
+        else (grant.capabilities, grant.budget, _items(grant.limits), grant.denials, grant.safety_floor),
+        None
+        if request is NO_REQUEST
+        else (
+            _items(request.limits),
+            request.capabilities,
+            request.budget,
+            request.isolation,
+            request.security_mode,
+            request.require_cgroups,
+        ),
+    )
+
+
+def _items(stated: Any) -> tuple[Any, ...]:
+    return tuple(sorted(stated.items())) if stated else ()
+
+
+def _security_mode(policy: SecurityMode | None, request: SecurityMode | None) -> SecurityMode:
+    """A request can make a permissive policy strict, never the other way round."""
+    if policy is None:
+        return request or SecurityMode.STRICT
+    return SecurityMode.STRICT if SecurityMode.STRICT in (policy, request) else policy
+
+
+def _safety(layers: Layers) -> RiskLevel:
+    manifest = layers.manifest.safety_class if layers.manifest else RiskLevel.HIGH
+    return max(layers.view.risk, manifest, layers.grant.safety_floor if layers.grant else RiskLevel.SAFE)
+
+
+def _net_mode(layers: Layers, reaches: bool) -> NetMode:
+    return min(layers.ceiling.net_mode, layers.view.net_mode) if reaches else NetMode.NONE
+
+
+def _refusal(layers: Layers) -> str | None:
+    if layers.view.refusal:
+        return layers.view.refusal
+    if layers.manifest is None:
+        return "no_manifest"
+    return "no_grant" if layers.grant is None else None
+
+
+def _word_rows(layers: Layers) -> tuple[Row, ...]:
+    view, manifest, grant = layers.view, layers.manifest, layers.grant
+    met = meet_all(layers)
+    floor = str(grant.safety_floor) if grant else None
+    declared = str(manifest.safety_class) if manifest else None
+    return (
+        Row("safety", None, None, str(view.risk), declared, floor, None, str(_safety(layers)), "highest", "the highest",
+            view.origin.get("risk_level", "")),
+        Row("net_mode", "none", str(layers.ceiling.net_mode), str(view.net_mode), None, None, None,
+            str(_net_mode(layers, bool(met.of("net.http")))), "lowest",
+            "the lowest" if met.of("net.http") else "no host is left",
+            view.origin.get("net_mode", view.origin.get("network_access", ""))),
+        Row("isolation", "os", None, str(view.isolation), None, None, None, str(view.isolation), "policy",
+            "the floor of the policy", view.origin.get("isolation", view.origin.get("sandbox_enabled", ""))),
+    )  # fmt: skip

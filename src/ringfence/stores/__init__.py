@@ -1,0 +1,1 @@
+"""Where things are kept: each module implements a port of the core on one kind of storage."""
