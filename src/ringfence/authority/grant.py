@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from ringfence.authority.levels import RiskLevel
-from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated
+from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, nothing
 from ringfence.capability.budget import Budget, read_budget
 from ringfence.capability.canonical import digest
 from ringfence.capability.capabilities import Capabilities, read_capabilities
@@ -30,7 +30,7 @@ class Grant:
     budget: Budget
     decision_key_fingerprint: str
     nonce: str = ""
-    limits: Stated = NOTHING_STATED
+    limits: Stated = field(default_factory=nothing)
     denials: Denials = NO_DENIALS
     safety_floor: RiskLevel = RiskLevel.SAFE
 

@@ -7,12 +7,12 @@ capabilities intersect. A request may narrow; one that asks for more is refused,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import NetMode
-from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, stated
+from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, nothing, stated
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
@@ -51,7 +51,7 @@ class Ceiling:
 class Request:
     """What the caller asks for this once; nothing asked means whatever the authorities allow."""
 
-    limits: Stated = NOTHING_STATED
+    limits: Stated = field(default_factory=nothing)
     capabilities: Capabilities | None = None
     budget: Budget = INHERITED
     isolation: Isolation = Isolation.AUTO

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import InvalidRequest
@@ -13,6 +13,12 @@ from ringfence.errors import InvalidRequest
 Stated = Mapping[str, float]
 NOTHING_STATED: Final[Stated] = MappingProxyType({})
 FIELDS: Final = {field.name: type(field.default) for field in fields(Limits)}
+
+
+def nothing() -> Mapping[str, Any]:
+    """Return the mapping that says nothing, as a default of fields."""
+    return NOTHING_STATED
+
 
 # name in a manifest or a request → (limit, what one unit of it is)
 _BY_NAME: Final[dict[str, tuple[str, float]]] = {

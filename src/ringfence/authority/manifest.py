@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from ringfence.authority.catalogue import TOOLS
 from ringfence.authority.levels import RiskLevel, SideEffect
-from ringfence.authority.limit_names import NOTHING_STATED, Stated
-from ringfence.authority.policy import EMPTY
+from ringfence.authority.limit_names import Stated, nothing
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 
 # What a tool that does not say is taken for.
@@ -36,11 +35,11 @@ class Manifest:
     description: str = ""
     schema_version: int = 1
     version: str = ""
-    input_schema: Mapping[str, Any] = EMPTY
-    output_schema: Mapping[str, Any] = EMPTY
+    input_schema: Mapping[str, Any] = field(default_factory=nothing)
+    output_schema: Mapping[str, Any] = field(default_factory=nothing)
     runtime: Runtime | None = None
     capabilities: Capabilities = NO_CAPABILITIES
-    limits: Stated = NOTHING_STATED
+    limits: Stated = field(default_factory=nothing)
     safety_class: RiskLevel = DEFAULT_SAFETY
     side_effects: frozenset[SideEffect] = DEFAULT_SIDE_EFFECTS
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.finding import Finding
 from ringfence.authority.levels import ApprovalMode, Decision, NetMode
-from ringfence.authority.limit_names import NOTHING_STATED, Stated
+from ringfence.authority.limit_names import Stated, nothing
 from ringfence.authority.profile import SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.canonical import digest_of
@@ -30,9 +30,9 @@ class Scope:
     """What one place of the policy states; a key that is not in `values` says nothing."""
 
     where: str
-    values: Mapping[str, Any] = EMPTY
+    values: Mapping[str, Any] = field(default_factory=nothing)
     denials: Denials = NO_DENIALS
-    lines: Mapping[str, int] = EMPTY
+    lines: Mapping[str, int] = field(default_factory=nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Role:
     scope: Scope
     inherits: str | None = None
     tools: tuple[str, ...] | None = None
-    by_tool: Mapping[str, Scope] = EMPTY
+    by_tool: Mapping[str, Scope] = field(default_factory=nothing)
     line: int = 0
 
 
@@ -84,13 +84,13 @@ class Policy:
     """What the document says, place by place; `policy_view` puts it together for one role and tool."""
 
     default: Scope = Scope("default")
-    tools: Mapping[str, Scope] = EMPTY
-    roles: Mapping[str, Role] = EMPTY
+    tools: Mapping[str, Scope] = field(default_factory=nothing)
+    roles: Mapping[str, Role] = field(default_factory=nothing)
     network: Network = Network()
     mode: ApprovalMode = ApprovalMode.COWORK
     security_mode: SecurityMode | None = None
-    ceilings: Stated = NOTHING_STATED
-    budgets: Mapping[str, Mapping[str, Budget]] = EMPTY
+    ceilings: Stated = field(default_factory=nothing)
+    budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
     secrets: tuple[Secret, ...] = ()
     rules: tuple[Rule, ...] = ()
     approvals: tuple[Rule, ...] = ()
