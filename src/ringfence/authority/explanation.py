@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfence.authority.layers import OnExcess, Row
 from ringfence.authority.levels import NetMode
-from ringfence.capability.limits import MIB
+from ringfence.authority.limit_names import shown
 
 _COLUMNS = ("setting", "default", "ceiling", "policy", "manifest", "grant", "request", "value", "why")
 
@@ -95,21 +95,6 @@ class Explanation:
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
         )
-
-
-def shown(setting: str, value: Any) -> str:
-    """Return one value with its unit; what is not stated is a dash."""
-    if value is None:
-        return "—"
-    if isinstance(value, tuple):
-        return ", ".join(value) or "none"
-    if isinstance(value, str):
-        return value
-    if setting.endswith("_seconds"):
-        return f"{value:g} s"
-    if "bytes" in setting and value % MIB == 0:
-        return f"{value // MIB} MB"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def held_by(setting: str) -> str:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import NetMode
-from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, nothing, stated
+from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, nothing, shown, stated
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
@@ -118,10 +118,10 @@ def _limit_row(name: str, layers: Layers, said: Mapping[str, Mapping[str, float]
     if wanted is not None:
         excess = bound if wanted > most else None
         value, layer = (most, bound) if excess else (wanted, "request")
-        why = f"exceeds the {bound}'s {most:g}" if excess else "the request narrows"
+        why = f"exceeds the {bound}'s {shown(name, most)}" if excess else "the request narrows"
     elif value > most:
         # a manifest that declares more than the policy has is not wrong, it just does not get it
-        why = f"the {layer} states {value:g}, the {bound} allows {most:g}"
+        why = f"the {layer} states {shown(name, value)}, the {bound} allows {shown(name, most)}"
         value, layer = most, bound
     else:
         why = "the system's default" if layer == "default" else "the most specific value, under every ceiling"

@@ -61,3 +61,18 @@ def read_limit(name: str, value: object) -> tuple[str, float]:
 def stated(limit: str, value: float) -> float:
     """Return a value in the type its limit has."""
     return int(value) if FIELDS[limit] is int else float(value)
+
+
+def shown(setting: str, value: Any) -> str:
+    """Return one value with its unit; what is not stated is a dash."""
+    if value is None:
+        return "—"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    if isinstance(value, str):
+        return value
+    if setting.endswith("_seconds"):
+        return f"{value:g} s"
+    if "bytes" in setting and value % MIB == 0:
+        return f"{value // MIB} MB"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -73,6 +73,8 @@ def rules(reader: Reader, node: Node | None, section: str) -> tuple[Rule, ...]:
     for at, item in enumerate(reader.items(node, section)):
         path = f"{section}[{at}]"
         fields = reader.mapping(item, path, known)
+        if not isinstance(item.value, dict):
+            continue  # noted
         subjects = [subject for subject in Subject if subject in fields]
         if len(subjects) != 1:
             reader.note(

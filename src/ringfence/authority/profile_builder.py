@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringfence.authority.explanation import Explanation
 from ringfence.authority.layers import Ceiling, Layers, OnExcess, Request, Row, capability_rows, limit_rows, meet_all
 from ringfence.authority.levels import NetMode, RiskLevel
+from ringfence.authority.limit_names import shown
 from ringfence.authority.profile import Profile, SecurityMode
 from ringfence.capability.canonical import digest
 from ringfence.capability.denials import NO_DENIALS
@@ -136,14 +137,17 @@ class ProfileBuilder:
         if over and self._on_excess is OnExcess.REFUSE:
             first = over[0]
             raise _excess(
-                f"{first.setting} of {first.request:g} exceeds the {first.excess}'s {first.value:g}",
-                f"ask for at most {first.value:g}",
+                f"{first.setting} of {shown(first.setting, first.request)} {first.why}",
+                f"ask for at most {shown(first.setting, first.value)}",
                 setting=first.setting,
                 limit=str(first.value),
                 observed=str(first.request),
                 layer=str(first.excess),
             )
-        return tuple(f"{row.setting}: {row.request:g} to {row.value:g} ({row.excess})" for row in over)
+        return tuple(
+            f"{row.setting}: {shown(row.setting, row.request)} to {shown(row.setting, row.value)} ({row.excess})"
+            for row in over
+        )
 
     def _clamped_capabilities(self, layers: Layers) -> tuple[str, ...]:
         over = [row for row in capability_rows(layers) if row.excess]
