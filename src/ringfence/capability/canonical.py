@@ -48,6 +48,8 @@ def _plain(value: Any) -> Any:
             # 1.0 and 1 are one number in JSON, and must be one text
             return int(value) if value.is_integer() and abs(value) <= _MOST else value
         case dict():
+            if not all(isinstance(key, str) for key in value):
+                raise TypeError("a key is not text")
             return {key: _plain(value[key]) for key in sorted(value, key=lambda key: key.encode("utf-16-be"))}
         case list() | tuple():
             return [_plain(item) for item in value]

@@ -15,9 +15,11 @@ MAX_MATCHED = 256
 
 # A backtracking matcher is exponential in repeats of repeats and in back-references, and a template may come from a
 # manifest: a group is never repeated, nothing refers back or looks around.
-_FORBIDDEN = re.compile(r"\)[*+?{]|\\[1-9]|\(\?|\\g|\\k")
-_REPEAT = re.compile(r"(?<!\\)[*+{]")
-_OPTIONAL = re.compile(r"(?<![\\*+?}])\?")
+_FORBIDDEN = re.compile(r"\)[*+?{]|\(\?")
+_REPEAT = re.compile(r"[*+{]")
+_OPTIONAL = re.compile(r"(?<![*+?}])\?")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,12 @@ class Pattern:
             re.compile(self.regex)
         except (re.error, TypeError, RecursionError) as error:
             raise invalid(_TAG, f"{self.regex!r} is not a regular expression: {error}") from None
-        bare = re.sub(r"\[\^?\]?[^\]]*\]", "x", self.regex)  # within a class these characters are themselves
+        refers_back = any(letter.isdigit() or letter in "gk" for letter in _ESCAPED.findall(self.regex))
+        # Escapes first: in `\\[(a+)+]` the bracket opens no class, and what follows is no list of characters.
+        bare = _CLASS.sub("x", _ESCAPED.sub("x", self.regex))
         if (
-            _FORBIDDEN.search(bare)
+            refers_back
+            or _FORBIDDEN.search(bare)
             or len(_REPEAT.findall(bare)) > MAX_REPEATS
             or len(_OPTIONAL.findall(bare)) > MAX_OPTIONALS
         ):

@@ -302,6 +302,14 @@ def test_a_tool_outranks_what_a_role_inherits_but_not_the_role() -> None:
     assert gib == {"parent": 1, "child": 2}
 
 
+def test_what_a_role_says_about_one_tool_outranks_what_it_says_about_all() -> None:
+    snapshot = load_policy(
+        b"policies:\n  agent_roles:\n    r: {max_memory: 1GB, tools: [code_run: {max_memory: 3GB}, file_read]}\n"
+    )
+    gib = {tool: snapshot.view(tool, "r").limits["memory_bytes"] // 2**30 for tool in ("code_run", "file_read")}
+    assert gib == {"code_run": 3, "file_read": 1}
+
+
 def test_a_secret_is_for_whom_it_is_listed() -> None:
     snapshot = load_policy(FULL.encode())
     names = {

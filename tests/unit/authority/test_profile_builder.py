@@ -327,7 +327,7 @@ def test_the_hash_is_of_what_may_be_done_and_not_of_who_or_when() -> None:
 
 def test_whatever_may_be_done_changes_the_hash() -> None:
     caps = hosts("a.com")
-    variants = [
+    variants: list[Any] = [
         (grant(caps), manifest(caps), POLICY, Request()),
         (grant(hosts()), manifest(caps), POLICY, Request()),
         (grant(caps, budget=Budget(calls=1)), manifest(caps), POLICY, Request()),
@@ -391,9 +391,13 @@ def test_neither_names_nor_requests_can_fill_the_memory() -> None:
 
 POOL = (FsRead("/workspace"), FsRead("inputs"), FsWrite("work"), FsWrite("work/a"), TmpUse(),
         CodeRun(Language.PYTHON), CodeRun(Language.BASH), *hosts("a.com", "b.com", "*.a.com"))  # fmt: skip
-OPERATIONS = (op.FsRead("inputs/x"), op.FsRead("work/x"), op.FsWrite("work/a/b", b""), op.FsWrite("work/c", b""),
-              op.TmpAlloc(1), RunCode(Language.PYTHON, ""), RunCode(Language.BASH, ""), op.FsRead("../x"),
-              *(op.NetHttp("GET", f"https://{host}/") for host in ("a.com", "x.a.com", "b.com", "c.com")))  # fmt: skip
+OPERATIONS: tuple[Any, ...] = (
+    *(op.FsRead(path) for path in ("inputs/x", "work/x", "../x")),
+    *(op.FsWrite(path, b"") for path in ("work/a/b", "work/c")),
+    op.TmpAlloc(1),
+    *(RunCode(language, "") for language in Language),
+    *(op.NetHttp("GET", f"https://{host}/") for host in ("a.com", "x.a.com", "b.com", "c.com")),
+)
 sets = st.frozensets(st.sampled_from(POOL)).map(Capabilities)
 stated = st.dictionaries(st.sampled_from(["wall_seconds", "memory_bytes", "pids"]), st.integers(1, 2000), max_size=3)
 policies = st.builds(

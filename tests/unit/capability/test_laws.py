@@ -118,30 +118,24 @@ def meet(one: Any, other: Any) -> Any:
 
 
 BY_KIND = [[item for item in SINGLE if item.name == name] for name in dict.fromkeys(item.name for item in SINGLE)]
-SETS = [
-    Capabilities(chosen)
-    for size in (0, 1, 2)
-    for chosen in itertools.combinations(
-        (
-            FsRead("/workspace"),
-            FsRead("inputs"),
-            FsWrite("inputs"),
-            FsRead("**/*.key"),
-            NetHttp("*", None, None, METHODS[0]),
-            NetHttp("*.a.com", None, None, METHODS[2]),
-            NetHttp("x.a.com", None, "https", METHODS[1]),
-            NetHttp("x.a.com", 443, None, METHODS[0]),
-            NetHttp("a.com", 8080, None, METHODS[2]),
-            BrowserUse(frozenset({"open"})),
-            BrowserUse(frozenset({"open", "extract"})),
-            ProcExec("git", frozenset({STATUS})),
-            ProcExec("git"),
-            CodeRun(Language.PYTHON),
-            TmpUse(),
-        ),
-        size,
-    )
-]
+CHOICE: tuple[Any, ...] = (
+    FsRead("/workspace"),
+    FsRead("inputs"),
+    FsWrite("inputs"),
+    FsRead("**/*.key"),
+    NetHttp("*", None, None, METHODS[0]),
+    NetHttp("*.a.com", None, None, METHODS[2]),
+    NetHttp("x.a.com", None, "https", METHODS[1]),
+    NetHttp("x.a.com", 443, None, METHODS[0]),
+    NetHttp("a.com", 8080, None, METHODS[2]),
+    BrowserUse(frozenset({"open"})),
+    BrowserUse(frozenset({"open", "extract"})),
+    ProcExec("git", frozenset({STATUS})),
+    ProcExec("git"),
+    CodeRun(Language.PYTHON),
+    TmpUse(),
+)
+SETS = [Capabilities(chosen) for size in (0, 1, 2) for chosen in itertools.combinations(CHOICE, size)]
 
 
 def test_the_universe_has_every_kind_and_every_capability_of_it_allows_something() -> None:

@@ -1,0 +1,131 @@
+"""A policy file may change at any time: new calls see it at once, running ones do not, a broken one changes nothing."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ringfence.authority.levels import ApprovalMode
+from ringfence.authority.policy_source import PolicySource
+from ringfence.errors import InvalidRequest, RingfenceError
+from ringfence.stores.policy_file import PolicyFile
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text("mode: ask\n")
+    return path
+
+
+def test_a_change_counts_from_the_next_call_on_and_a_running_one_keeps_its_own(file: Path) -> None:
+    source = PolicySource(PolicyFile(file))
+    running = source.current()
+    file.write_text("mode: auto\n")
+    assert source.current().policy.mode is ApprovalMode.AUTO
+    assert running.policy.mode is ApprovalMode.ASK
+    assert source.problem is None
+
+
+def test_a_replaced_file_counts_too(file: Path, tmp_path: Path) -> None:
+    source = PolicySource(PolicyFile(file))
+    other = tmp_path / "new"
+    other.write_text("mode: auto\n")
+    os.replace(other, file)
+    assert source.current().policy.mode is ApprovalMode.AUTO
+
+
+def test_a_change_that_the_file_system_does_not_show_counts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same length, within one tick of a coarse clock: every number `stat` returns is the same."""
+    source = PolicySource(PolicyFile(file))
+    before = file.stat()
+    file.write_text("mode: auto"[: before.st_size])
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: before)
+    assert source.current().policy.mode is ApprovalMode.AUTO
+
+
+@pytest.mark.parametrize("broken", ["mode: maybe\n", "mode: [\n", "policies: {agent_roles: {a: {inherits: a}}}\n"])
+def test_a_broken_file_changes_nothing_and_says_so_once(file: Path, broken: str) -> None:
+    told: list[RingfenceError] = []
+    source = PolicySource(PolicyFile(file), on_problem=told.append)
+    good = source.current()
+    file.write_text(broken)
+    assert [source.current() for _ in range(3)] == [good] * 3
+    assert source.current() is good
+    assert source.problem is not None
+    assert (source.problem.reason, source.problem.details["line"]) == ("invalid_policy", told[0].details["line"])
+    assert len(told) == 1
+    file.write_text("mode: auto\n")
+    assert source.current().policy.mode is ApprovalMode.AUTO
+    assert source.problem is None
+
+
+def test_a_file_that_is_gone_changes_nothing_and_says_so(file: Path) -> None:
+    source = PolicySource(PolicyFile(file))
+    good = source.current()
+    file.rename(file.with_name("elsewhere"))
+    assert source.current() is good
+    assert source.problem is not None
+    assert source.problem.reason == "policy_unreadable"
+    file.with_name("elsewhere").rename(file)
+    assert source.current() is good
+    assert source.problem is None
+
+
+def test_there_is_no_going_on_without_a_first_good_policy(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        PolicySource(PolicyFile(tmp_path / "nothing"))
+    file.write_text("mode: maybe\n")
+    with pytest.raises(InvalidRequest) as refused:
+        PolicySource(PolicyFile(file))
+    assert refused.value.details["line"] == 1
+
+
+def test_a_file_that_was_only_touched_keeps_what_was_worked_out(file: Path) -> None:
+    source = PolicySource(PolicyFile(file))
+    before = source.current()
+    os.utime(file)
+    assert source.current() is before
+
+
+def test_a_settled_file_is_looked_at_and_not_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PolicyFile(file)
+    monkeypatch.setattr("ringfence.stores.policy_file.time.time_ns", lambda: 2**62)
+    source = PolicySource(text)
+    monkeypatch.setattr(text, "read", lambda: pytest.fail("read again"))
+    assert source.current() is source.current()
+
+
+def test_a_text_that_never_holds_still_is_refused() -> None:
+    class Restless:
+        name = "restless"
+        count = 0
+
+        def stamp(self) -> int:
+            self.count += 1
+            return self.count
+
+        def read(self) -> bytes:
+            return b"mode: ask\n"
+
+    with pytest.raises(InvalidRequest, match="changes faster"):
+        PolicySource(Restless())
+
+
+def test_callers_of_many_threads_never_see_half_a_policy(file: Path) -> None:
+    source = PolicySource(PolicyFile(file))
+
+    def look(turn: int) -> str:
+        if turn % 10 == 0:
+            other = file.with_name(f"new-{turn}")
+            other.write_text(f"mode: {'ask' if turn % 20 else 'auto'}\n")
+            os.replace(other, file)
+        return str(source.current().policy.mode)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(look, range(200))) <= {"ask", "auto"}
+    file.write_text("mode: cowork\n")
+    assert source.current().policy.mode is ApprovalMode.COWORK
