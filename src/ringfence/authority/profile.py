@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import IsolationLevel, NetMode, RiskLevel, SideEffect
 from ringfence.capability.budget import INHERITED, Budget
@@ -13,6 +13,7 @@ from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
 
 if TYPE_CHECKING:
+    from ringfence.authority.whitelists import Mappings, Whitelists
     from ringfence.operation.form import Operation
 
 
@@ -29,28 +30,6 @@ class Isolation(StrEnum):
     AUTO = "auto"
     NATIVE = "native"
     BWRAP = "bwrap"
-
-
-@dataclass(frozen=True, slots=True)
-class Whitelists:
-    """What the capabilities allow, list by list, as people and older programs look at it."""
-
-    domains: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
-    mime_allow: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Mappings:
-    """Where an operation's files are, as it sees them itself; where that lies on the host is nobody's to know."""
-
-    root_fs: str = "/workspace"
-    tmp_dir: str = "/tmp"  # noqa: S108  # the one inside
-
-
-VIRTUAL: Final = Mappings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +55,6 @@ class Profile:
     env_allow: frozenset[str] = frozenset()
     output_inline: bool = True
     budget: Budget = INHERITED
-    mappings: Mappings = VIRTUAL
     expires_at: int | None = None
     refusal: str | None = None
     clamped: tuple[str, ...] = ()
@@ -97,7 +75,16 @@ class Profile:
     @property
     def whitelists(self) -> Whitelists:
         """The capabilities as lists."""
+        from ringfence.authority.whitelists import whitelists  # for people, not for a run
+
         return whitelists(self.capabilities, self.mime_allow)
+
+    @property
+    def mappings(self) -> Mappings:
+        """Where the files of an operation are, as it sees them itself."""
+        from ringfence.authority.whitelists import Mappings
+
+        return Mappings()
 
     def allows(self, operation: Operation) -> bool:
         """Whether `operation` is within the capabilities and on no deny list; the guard asks more than this."""
@@ -118,7 +105,6 @@ class Profile:
             "isolation_floor": str(self.isolation_floor),
             "limits": {name: getattr(self.limits, name) for name in _LIMITS},
             "manifest_version": self.manifest_version,
-            "mappings": {"root_fs": self.mappings.root_fs, "tmp_dir": self.mappings.tmp_dir},
             "mime_allow": None if self.mime_allow is None else sorted(self.mime_allow),
             "net_mode": str(self.net_mode),
             "output_inline": self.output_inline,
@@ -142,7 +128,8 @@ class Profile:
             "call_id": self.call_id,
             "side_effect": str(self.side_effect),
             "timeout_ms": self.timeout_ms,
-            "whitelists": {name: list(getattr(lists, name)) for name in Whitelists.__dataclass_fields__},
+            "whitelists": {name: list(getattr(lists, name)) for name in lists.__dataclass_fields__},
+            "mappings": {"root_fs": self.mappings.root_fs, "tmp_dir": self.mappings.tmp_dir},
             "expires_at": self.expires_at,
             "clamped": list(self.clamped),
             "profile_hash": self.profile_hash,
@@ -150,22 +137,3 @@ class Profile:
 
 
 _LIMITS = tuple(Limits.__dataclass_fields__)
-
-
-def whitelists(capabilities: Capabilities, mime_allow: frozenset[str] | None) -> Whitelists:
-    """Return capabilities as the lists of domains, paths, tools and methods in them."""
-    found: dict[str, set[str]] = {"domains": set(), "paths": set(), "tools": set(), "methods": set()}
-    for item in capabilities:
-        match item.name:
-            case "net.http":
-                found["domains"].add(getattr(item, "host"))  # noqa: B009  # the kinds are not imported here
-                found["methods"] |= getattr(item, "methods")  # noqa: B009
-            case "fs.read" | "fs.write" | "fs.list":
-                found["paths"].add(getattr(item, "path"))  # noqa: B009
-            case "proc.exec":
-                found["tools"].add(getattr(item, "tool"))  # noqa: B009
-            case _:
-                pass
-    return Whitelists(
-        **{name: tuple(sorted(values)) for name, values in found.items()}, mime_allow=tuple(sorted(mime_allow or ()))
-    )

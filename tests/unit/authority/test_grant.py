@@ -132,7 +132,8 @@ def test_what_is_not_exactly_a_grant_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_what_is_no_object_is_refused() -> None:
-    for form in (None, [], "grant"):
+    wrong: list[Any] = [None, [], "grant"]
+    for form in wrong:
         with pytest.raises(InvalidRequest):
             read_grant(form)
 

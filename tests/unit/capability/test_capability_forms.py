@@ -172,7 +172,8 @@ def test_nothing_but_a_capability_or_a_refusal_comes_of_any_text(text: str) -> N
 
 
 def test_a_set_is_a_list_of_capabilities_and_nothing_else() -> None:
-    for form in ({}, "TmpUse", [["TmpUse"]], None):
+    wrong: list[Any] = [{}, "TmpUse", [["TmpUse"]], None]
+    for form in wrong:
         with pytest.raises(InvalidRequest):
             read_capabilities(form)
     with pytest.raises(InvalidRequest):
