@@ -12,12 +12,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import NetMode
-from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, nothing, shown, stated
+from ringfence.authority.limit_names import FIELDS, NOTHING_STATED, Stated, nothing, read_limit, shown, stated
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
-from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
+from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities, read_capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import SYSTEM_CEILING, Limits
+from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
@@ -54,6 +55,7 @@ class Request:
     limits: Stated = field(default_factory=nothing)
     capabilities: Capabilities | None = None
     budget: Budget = INHERITED
+    net_mode: NetMode | None = None
     isolation: Isolation = Isolation.AUTO
     security_mode: SecurityMode | None = None
     require_cgroups: bool = False
@@ -90,6 +92,40 @@ class Row:
 
 
 _SPECIFIC_FIRST = ("grant", "manifest", "policy")
+
+
+def read_overrides(form: object) -> Request:
+    """Read a request's `policy_overrides`: limits by their names, `net` with a mode, and `capabilities`.
+
+    Raises:
+        InvalidRequest: A name is unknown, or a value is wrong.
+    """
+    if not isinstance(form, dict):
+        raise InvalidRequest("policy_overrides must be an object", reason="invalid_overrides")
+    limits: dict[str, float] = {}
+    rest: dict[str, Any] = {}
+    for name, value in form.items():
+        if name == "capabilities":
+            rest["capabilities"] = read_capabilities(value)
+        elif name == "net":
+            rest["net_mode"] = _read_net(value)
+        else:
+            limit, amount = read_limit(str(name), value)
+            limits[limit] = amount
+    return Request(limits=limits, **rest)
+
+
+def _read_net(form: object) -> NetMode:
+    if isinstance(form, dict) and form.keys() == {"mode"}:
+        for mode in NetMode:
+            if form["mode"] == mode.value:
+                return mode
+    modes = ", ".join(str(mode) for mode in NetMode)
+    raise InvalidRequest(
+        f'net must be {{"mode": one of {modes}}}, not {form!r}',
+        reason="invalid_overrides",
+        fix='write {"mode": "none"}',
+    )
 
 
 def limit_rows(layers: Layers) -> Iterator[Row]:
@@ -182,8 +218,13 @@ def meet_all(layers: Layers) -> Capabilities:
     for layer, side in _capabilities(layers).items():
         if side is not None and layer != "request":
             met = side if met is None else met.meet(side)
-    mode = min(layers.ceiling.net_mode, layers.view.net_mode)
-    return _within_mode(met if met is not None else NO_CAPABILITIES, mode)
+    return _within_mode(met if met is not None else NO_CAPABILITIES, net_mode(layers))
+
+
+def net_mode(layers: Layers) -> NetMode:
+    """Return the most network that ceiling, policy and request all allow."""
+    most = min(layers.ceiling.net_mode, layers.view.net_mode)
+    return most if layers.request.net_mode is None else min(most, layers.request.net_mode)
 
 
 def _within_mode(capabilities: Capabilities, mode: NetMode) -> Capabilities:

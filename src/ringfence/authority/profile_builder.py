@@ -6,7 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.explanation import Explanation
-from ringfence.authority.layers import Ceiling, Layers, OnExcess, Request, Row, capability_rows, limit_rows, meet_all
+from ringfence.authority.layers import (
+    Ceiling,
+    Layers,
+    OnExcess,
+    Request,
+    Row,
+    capability_rows,
+    limit_rows,
+    meet_all,
+    net_mode,
+)
 from ringfence.authority.levels import NetMode, RiskLevel
 from ringfence.authority.limit_names import shown
 from ringfence.authority.profile import Profile, SecurityMode
@@ -99,7 +109,7 @@ class ProfileBuilder:
 
     def _resolve(self, layers: Layers, policy: PolicySnapshot) -> Profile:
         rows = list(limit_rows(layers))
-        clamped = self._clamped(rows)
+        clamped = self._clamped(rows) + self._clamped_mode(layers)
         capabilities = meet_all(layers)
         wanted = layers.request.capabilities
         if wanted is not None:
@@ -149,6 +159,21 @@ class ProfileBuilder:
             for row in over
         )
 
+    def _clamped_mode(self, layers: Layers) -> tuple[str, ...]:
+        wanted, most = layers.request.net_mode, net_mode(layers)
+        if wanted is None or wanted <= most:
+            return ()
+        if self._on_excess is OnExcess.REFUSE:
+            raise _excess(
+                f"net_mode {wanted} exceeds {most}",
+                f"ask for at most {most}",
+                setting="net_mode",
+                limit=str(most),
+                observed=str(wanted),
+                layer="policy",
+            )
+        return (f"net_mode: {wanted} to {most}",)
+
     def _clamped_capabilities(self, layers: Layers) -> tuple[str, ...]:
         over = [row for row in capability_rows(layers) if row.excess]
         if self._on_excess is OnExcess.REFUSE:
@@ -182,6 +207,7 @@ def _key(layers: Layers) -> tuple[Any, ...]:
             _items(request.limits),
             request.capabilities,
             request.budget,
+            request.net_mode,
             request.isolation,
             request.security_mode,
             request.require_cgroups,
@@ -206,7 +232,7 @@ def _safety(layers: Layers) -> RiskLevel:
 
 
 def _net_mode(layers: Layers, reaches: bool) -> NetMode:
-    return min(layers.ceiling.net_mode, layers.view.net_mode) if reaches else NetMode.NONE
+    return net_mode(layers) if reaches else NetMode.NONE
 
 
 def _refusal(layers: Layers) -> str | None:
@@ -220,15 +246,17 @@ def _refusal(layers: Layers) -> str | None:
 def _word_rows(layers: Layers) -> tuple[Row, ...]:
     view, manifest, grant = layers.view, layers.manifest, layers.grant
     met = meet_all(layers)
+    asked = layers.request.net_mode
     floor = str(grant.safety_floor) if grant else None
     declared = str(manifest.safety_class) if manifest else None
     return (
         Row("safety", None, None, str(view.risk), declared, floor, None, str(_safety(layers)), "highest", "the highest",
             view.origin.get("risk_level", "")),
-        Row("net_mode", "none", str(layers.ceiling.net_mode), str(view.net_mode), None, None, None,
+        Row("net_mode", "none", str(layers.ceiling.net_mode), str(view.net_mode), None, None, asked and str(asked),
             str(_net_mode(layers, bool(met.of("net.http")))), "lowest",
             "the lowest" if met.of("net.http") else "no host is left",
-            view.origin.get("net_mode", view.origin.get("network_access", ""))),
+            view.origin.get("net_mode", view.origin.get("network_access", "")),
+            "policy" if asked is not None and asked > net_mode(layers) else None),
         Row("isolation", "os", None, str(view.isolation), None, None, None, str(view.isolation), "policy",
             "the floor of the policy", view.origin.get("isolation", view.origin.get("sandbox_enabled", ""))),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ringfence.capability.canonical import canonical, digest
 from ringfence.capability.form import from_json, to_json
 from ringfence.capability.kind import REFUSALS, Kind, invalid
+from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from ringfence.capability.form import Capability
@@ -21,6 +22,7 @@ class Capabilities:
 
     items: tuple[Capability, ...] = ()
     _by_name: dict[str, tuple[Capability, ...]] = field(init=False, repr=False, compare=False)
+    _by_host: dict[str, list[Any]] = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __init__(self, items: Iterable[Capability] = ()) -> None:
@@ -38,6 +40,11 @@ class Capabilities:
         }
         object.__setattr__(self, "items", tuple(item for group in normal.values() for item in group))
         object.__setattr__(self, "_by_name", normal)
+        by_host: dict[str, list[Any]] = {}
+        web: Any
+        for web in normal.get("net.http", ()):
+            by_host.setdefault(web.host, []).append(web)
+        object.__setattr__(self, "_by_host", by_host)
         object.__setattr__(self, "_hash", hash(self.items))
 
     def __hash__(self) -> int:
@@ -78,7 +85,11 @@ class Capabilities:
 
     def _refusal(self, operation: Operation) -> str | None:
         closest = 0
-        for item in self.items:
+        judges: Iterable[Any] = self._by_name.get(_JUDGE_OF.get(operation.kind, ""), ())
+        if operation.kind == "net_http" and len(self._by_host) > _FEW:
+            judges = _hosts_above(self._by_host, operation)
+            closest = REFUSALS.index("host")
+        for item in judges:
             reason = item.refusal(operation)
             if reason is None:
                 return None
@@ -114,6 +125,42 @@ def read_capabilities(form: object) -> Capabilities:
     if not isinstance(form, list):
         raise invalid("capabilities", "must be a list")
     return Capabilities(map(from_json, form))
+
+
+# Each operation is one kind's to judge, or the meet of two kinds, which is nothing, would lose what both allow.
+_JUDGE_OF = {
+    "fs_read": "fs.read",
+    "fs_write": "fs.write",
+    "fs_mkdir": "fs.write",
+    "fs_delete": "fs.write",
+    "fs_list": "fs.list",
+    "fs_stat": "fs.list",
+    "net_http": "net.http",
+    "browser_nav": "browser.use",
+    "browser_extract": "browser.use",
+    "browser_screenshot": "browser.use",
+    "proc_exec": "proc.exec",
+    "tmp_alloc": "tmp.use",
+    "tmp_free": "tmp.use",
+    "code_run": "code.run",
+    "secret_use": "secret.use",
+    "port_open": "port.open",
+    "gpu_use": "sys.gpu",
+    "host_use": "fs.host",
+}
+_FEW = 8
+
+
+def _hosts_above(by_host: dict[str, list[Any]], operation: Any) -> list[Any]:
+    """Return the capabilities for a request's host: a thousand listed domains must not cost a thousand looks."""
+    from ringfence.capability.host import above
+    from ringfence.operation.target import target
+
+    try:
+        host = target(operation.url).host
+    except InvalidRequest:
+        return []
+    return [item for pattern in above(host) for item in by_host.get(pattern, ())]
 
 
 def _order(item: Capability) -> bytes:

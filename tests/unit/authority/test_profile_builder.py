@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.authority.grant import Grant
-from ringfence.authority.layers import Ceiling, OnExcess, Request
+from ringfence.authority.layers import Ceiling, OnExcess, Request, read_overrides
 from ringfence.authority.levels import IsolationLevel, NetMode, RiskLevel, SideEffect
 from ringfence.authority.limit_names import FIELDS, read_limit
 from ringfence.authority.manifest import Manifest, built_in_manifest
@@ -252,6 +252,37 @@ def test_the_mode_of_the_network_is_a_ceiling() -> None:
         "unrestricted": ["browser.use:open", "net.http:GET,POST:a.com"],
     }
     assert [one.net_mode.value for one in made.values()] == ["none", "safe_retrieval", "allowlist", "allowlist"]
+
+
+def test_a_request_may_do_without_network_and_not_ask_for_more_of_it() -> None:
+    caps = hosts("a.com")
+    arguments: Any = (grant(caps), manifest(caps), POLICY)
+    without = ProfileBuilder().build(*arguments, request=Request(net_mode=NetMode.NONE))
+    assert (len(without.capabilities), without.net_mode) == (0, NetMode.NONE)
+    wanted = Request(net_mode=NetMode.UNRESTRICTED)
+    with pytest.raises(InvalidRequest, match="net_mode unrestricted exceeds allowlist"):
+        ProfileBuilder().build(*arguments, request=wanted)
+    assert [row.setting for row in ProfileBuilder().explain(*arguments, request=wanted).refused] == ["net_mode"]
+    clamped = ProfileBuilder(on_excess=OnExcess.CLAMP).build(*arguments, request=wanted)
+    assert (clamped.net_mode, clamped.clamped) == (NetMode.ALLOWLIST, ("net_mode: unrestricted to allowlist",))
+
+
+def test_the_overrides_of_003_are_read() -> None:
+    form = {"timeout_ms": 500, "memory_mb": 64, "net": {"mode": "none"}, "capabilities": ["TmpUse"]}
+    assert read_overrides(form) == Request(
+        limits={"wall_seconds": 0.5, "memory_bytes": 64 * MIB},
+        capabilities=Capabilities([TmpUse()]),
+        net_mode=NetMode.NONE,
+    )
+
+
+@pytest.mark.parametrize(
+    "form", [[], {"speed": 1}, {"timeout_ms": "1"}, {"net": "none"}, {"net": {"mode": "full"}}, {"net": {}}, {5: 5},
+             {"capabilities": ["All"]}], ids=str,
+)  # fmt: skip
+def test_an_override_of_something_else_is_refused(form: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        read_overrides(form)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.authority.levels import SAFETY_CLASSES, SideEffect
 from ringfence.capability.browser import BrowserUse
 from ringfence.capability.canonical import canonical, digest
 from ringfence.capability.capabilities import Capabilities, read_capabilities
@@ -330,6 +331,31 @@ def test_the_worst_pattern_that_is_allowed_ends() -> None:
 def test_a_template_comes_back_from_json() -> None:
     template = Template((OneOf(frozenset({"b", "a"})),), Pattern("x+"))
     assert read_template(template.fields()) == template
+
+
+def test_a_long_list_of_hosts_gives_the_answers_of_a_short_one() -> None:
+    many = Capabilities(
+        [NetHttp(f"*.h{n}.com", methods=GET) for n in range(50)] + [NetHttp("a.com", 8443, "https", GET)]
+    )
+    reasons = {
+        (method, url): many.refusal(op.NetHttp(method, url))
+        for method, url in (
+            ("GET", "https://x.h7.com/"),
+            ("POST", "https://x.h7.com/"),
+            ("GET", "https://x.h7.com:1/"),
+            ("GET", "https://h7.com/"),
+            ("GET", "https://a.com/"),
+            ("GET", "http://a.com:8443/"),
+            ("GET", "not a url"),
+        )
+    }
+    assert list(reasons.values()) == [None, "method", "port", "host", "port", "scheme", "host"]
+
+
+def test_the_words_of_000_are_only_ever_added_to() -> None:
+    assert set(KINDS) >= {"FsRead", "FsWrite", "FsList", "NetHttp", "BrowserUse", "ProcExec", "TmpUse", "SysGpu"}
+    assert {str(level) for level in SAFETY_CLASSES} == {"low", "medium", "high"}
+    assert set(SideEffect) >= {"none", "read", "write", "network", "filesystem", "browser", "process"}
 
 
 # --- globs ---------------------------------------------------------------------------------------
