@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from ringfence.authority.profile import Isolation, Profile, SecurityMode
     from ringfence.capability.limits import Limits
     from ringfence.errors import (
+        CapabilityBlocked,
+        Denied,
+        ExecutionFailed,
         InternalError,
         InvalidRequest,
         IsolationUnavailable,
@@ -19,11 +22,14 @@ if TYPE_CHECKING:
         QuotaExceeded,
         RingfenceError,
         RuntimeMissing,
+        TimedOut,
+        ToolDenied,
         Unavailable,
     )
     from ringfence.facade import ExecutionRequest, SandboxManager, run
     from ringfence.operation import Language
     from ringfence.outcome import Artifact, Budget, ExecutionResult, Layers, SandboxType, Status
+    from ringfence.workspaces.agent import AgentWorkspace
 
 __version__ = "0.1.0"
 
@@ -32,6 +38,9 @@ _HOME_OF = {
     "Profile": "authority.profile",
     "SecurityMode": "authority.profile",
     "Limits": "capability.limits",
+    "CapabilityBlocked": "errors",
+    "Denied": "errors",
+    "ExecutionFailed": "errors",
     "InternalError": "errors",
     "InvalidRequest": "errors",
     "IsolationUnavailable": "errors",
@@ -39,6 +48,8 @@ _HOME_OF = {
     "QuotaExceeded": "errors",
     "RingfenceError": "errors",
     "RuntimeMissing": "errors",
+    "TimedOut": "errors",
+    "ToolDenied": "errors",
     "Unavailable": "errors",
     "ExecutionRequest": "facade",
     "SandboxManager": "facade",
@@ -50,11 +61,16 @@ _HOME_OF = {
     "Layers": "outcome",
     "SandboxType": "outcome",
     "Status": "outcome",
+    "AgentWorkspace": "workspaces.agent",
 }
 
 __all__ = [
+    "AgentWorkspace",
     "Artifact",
     "Budget",
+    "CapabilityBlocked",
+    "Denied",
+    "ExecutionFailed",
     "ExecutionRequest",
     "ExecutionResult",
     "InternalError",
@@ -73,6 +89,8 @@ __all__ = [
     "SandboxType",
     "SecurityMode",
     "Status",
+    "TimedOut",
+    "ToolDenied",
     "Unavailable",
     "run",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ringfence.isolation.tiers import FirstAvailable
 from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.ports import Backend, WorkerSpec
+from ringfence.workspaces.home import default_home as default_home
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,6 @@ class Engine:
 
     orchestrator: Orchestrator
     keeper: Keeper
-
-
-def default_home() -> Path:
-    """Return where state lives unless told otherwise."""
-    return Path(os.environ.get("RINGFENCE_HOME") or Path.home() / ".ringfence")
 
 
 def build(settings: Settings) -> Engine:

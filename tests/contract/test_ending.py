@@ -166,7 +166,8 @@ async def test_nothing_is_left_of_any_run(bench: Bench) -> None:
     before = holdings()
     for _ in range(3):
         await every_ending()
-    await eventually(lambda: holdings() == before)
+    # what was still dying when `before` was taken may be gone by now
+    await eventually(lambda: all(now <= before[what] for what, now in holdings().items()))
 
 
 async def test_another_worker_starts_after_whatever_made_the_last_was_killed(bench: Bench) -> None:

@@ -27,21 +27,17 @@ def backend(tmp_path: Path) -> Iterator[Backend]:
 
 @pytest.mark.parametrize(
     "step",
-    [(native, "_pid_then_close"), (native, "pid_of"), (workshop, "_await_ready"), (observe, "look")],
-    ids=lambda step: step[1],
+    [(native, "pid_of"), (workshop, "Anchor"), (workshop, "wait_until_at_rest"), (observe, "look")],
+    ids=lambda step: f"{step[0].__name__.rpartition('.')[2]}.{step[1]}",
 )
 def test_whatever_step_finds_it_dead(backend: Backend, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str]) -> None:
     backend.start(WorkerSpec()).discard()
     before = open_descriptors()
-    where, name = step
-    found = getattr(where, name)
 
-    def dead(*arguments: Any) -> None:
-        if name == "_pid_then_close":
-            found(*arguments)
+    def dead(*_: object) -> None:
         raise ProcessLookupError("no such process")
 
-    monkeypatch.setattr(where, name, dead)
+    monkeypatch.setattr(*step, dead)
     with pytest.raises(ProcessLookupError):
         backend.start(WorkerSpec())
     assert open_descriptors() == before

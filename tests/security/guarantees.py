@@ -18,4 +18,5 @@ GUARANTEES = {
     13: "A guest cannot forge its exit status, its result or a message of the protocol.",
     14: "A bad argument is refused with a stable code before anything runs.",
     15: "A worker that dies or misbehaves becomes neither a wrong answer nor a crash of the host.",
+    16: "A broker reads and changes nothing outside its workspace, follows no link unasked, and keeps to its caps.",
 }

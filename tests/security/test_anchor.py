@@ -21,13 +21,19 @@ start = ctypes.addressof(ctypes.c_char.from_buffer(page))
 flag = start + 2048
 # what the guest wants run: set the flag, then sleep
 page.write(b'\\x48\\xb8' + struct.pack('<Q', flag) + bytes.fromhex('c60001' 'b822000000' '0f05' 'ebf7'))
+# where a process may rest: in the one page of code that belongs to no file, and behind every call in libc's pause
+jump = b'\\x48\\xb8' + struct.pack('<Q', start) + b'\\xff\\xe0'
+maps = [line.split() for line in open('/proc/self/maps')]
+code = [int(each[0].split('-')[0], 16) for each in maps if each[1] == 'r-xp' and len(each) == 5]
 pause = ctypes.cast(libc.pause, ctypes.c_void_p).value
-said['writable'] = libc.mprotect(ctypes.c_void_p(pause & ~4095), 8192, 7)
-text = ctypes.string_at(pause, 96)
-places = [at for at in range(90) if text[at:at + 2] == b'\\x0f\\x05']
-for at in places:
-    jump = b'\\x48\\xb8' + struct.pack('<Q', start) + b'\\xff\\xe0'
-    ctypes.memmove(pause + at, jump, len(jump))
+sizes = {pause: 8192}
+said['writable'] = [libc.mprotect(ctypes.c_void_p(at & ~4095), sizes.get(at, 4096), 7) for at in [pause, *code]]
+places = []
+for base, length in [(pause, 90), *((each, 4000) for each in code)]:
+    text = ctypes.string_at(base, length)
+    places += [base + at + 2 for at in range(length - 2) if text[at:at + 2] == b'\\x0f\\x05']
+for place in reversed(places):
+    ctypes.memmove(place, jump, len(jump))
 for pid in others:
     attempt(os.kill, pid, signal.SIGSTOP)
     attempt(os.kill, pid, signal.SIGCONT)
@@ -100,10 +106,10 @@ answer = {{name: (end.status, end.killed_by) for name, end in ends.items()}}
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the payload is machine code")
-def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(ask: Ask) -> None:
-    said = ask(OTHERS + REWRITE)
-    assert said["writable"] == 0  # the attack got as far as it can
-    assert said["places"] > 0
+def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(ask: Ask, backend: str) -> None:
+    said = ask(OTHERS + REWRITE, backend)
+    assert set(said["writable"]) == {0}  # the attack got as far as it can
+    assert said["places"] > 3
     assert said["ran"] == 0
 
 

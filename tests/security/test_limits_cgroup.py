@@ -132,6 +132,13 @@ def wait_until(done: Callable[[], bool]) -> None:
     raise AssertionError("still busy")
 
 
+def move_in(run: RunCgroup, pid: int) -> None:
+    """Put another process in; a worker goes in by itself."""
+    for path in run.paths:
+        with open(f"{path}/cgroup.procs", "w", encoding="ascii") as file:
+            file.write(str(pid))
+
+
 def file_of(run: RunCgroup, name: str) -> str:
     for path in run.paths:
         with contextlib.suppress(FileNotFoundError), open(f"{path}/{name}", encoding="ascii") as file:
@@ -155,7 +162,7 @@ def test_a_memory_hog_is_killed_and_counted(host: CgroupHost, guest: Callable[[s
 
     run = host.create("hog", Limits(memory_bytes=64 * MIB))
     held = guest(program)
-    run.attach(held.pid)
+    move_in(run, held.pid)
 
     assert held.go() == ""
     assert held.process.returncode == -signal.SIGKILL
@@ -173,7 +180,7 @@ def test_a_fork_bomb_is_refused_at_the_limit_and_the_refusals_are_counted(
 
     run = host.create("bomb", Limits(pids=16))
     held = guest(FORKS)
-    run.attach(held.pid)
+    move_in(run, held.pid)
 
     assert held.go() == f"15 {errno.EAGAIN}\n"
     assert run.usage().pids_refused == 1
@@ -185,7 +192,7 @@ def test_the_cpu_quota_throttles_and_the_time_is_counted(host: CgroupHost, guest
     for cpus in (64.0, 0.1):
         run = host.create(f"burn{cpus:.0f}", Limits(cpus=cpus))
         held = guest(BURN)
-        run.attach(held.pid)
+        move_in(run, held.pid)
         held.go()
         stat = dict(line.split() for line in file_of(run, "cpu.stat").splitlines())
         throttled[cpus] = int(stat["nr_throttled"])
@@ -202,7 +209,7 @@ def test_cpu_time_of_children_nobody_waits_for_is_counted_where_rusage_misses_it
 ) -> None:
     run = host.create("hidden", Limits())
     held = guest(HIDDEN_BURN)
-    run.attach(held.pid)
+    move_in(run, held.pid)
 
     assert held.go() == "0.0\n"
     used = run.usage()
@@ -238,7 +245,7 @@ def test_remove_says_busy_while_a_process_lives_and_can_be_asked_again(
 ) -> None:
     run = host.create("busy", Limits())
     held = guest(WAIT)
-    run.attach(held.pid)
+    move_in(run, held.pid)
     assert run.remove() is False
     assert all(os.path.isdir(path) for path in run.paths)
     held.kill()
@@ -249,7 +256,7 @@ def test_remove_says_busy_while_a_process_lives_and_can_be_asked_again(
 def test_nothing_of_one_run_shows_in_the_counters_of_the_next(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     first = host.create("first", Limits(pids=4))
     held = guest(FORKS)
-    first.attach(held.pid)
+    move_in(first, held.pid)
     held.go()
     assert first.usage().pids_refused == 1
     wait_until(lambda: file_of(first, "pids.current") == "0\n")
@@ -267,7 +274,7 @@ def test_nothing_of_one_run_shows_in_the_counters_of_the_next(host: CgroupHost, 
 def test_a_throttled_run_hands_no_debt_to_the_next(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     first = host.create("debtor", Limits(cpus=0.1))
     held = guest(BURN)
-    first.attach(held.pid)
+    move_in(first, held.pid)
     held.go()
     wait_until(first.remove)
     second = host.create("heir", Limits())
@@ -295,7 +302,7 @@ def test_a_lane_with_a_zombie_in_it_is_not_handed_on(host: CgroupHost, guest: Ca
         pytest.skip("v2 has one tree and nothing to hand on")
     first = host.create("zombie", Limits())
     held = guest(WAIT)
-    first.attach(held.pid)
+    move_in(first, held.pid)
     os.kill(held.pid, signal.SIGKILL)
     os.waitid(os.P_PID, held.pid, os.WEXITED | os.WNOWAIT)
     first.remove()
@@ -309,7 +316,7 @@ def test_a_lane_with_a_zombie_in_it_is_not_handed_on(host: CgroupHost, guest: Ca
 def test_kill_ends_every_member_or_says_that_it_cannot(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     run = host.create("kill", Limits())
     held = guest(WAIT)
-    run.attach(held.pid)
+    move_in(run, held.pid)
     killed = run.kill()
     assert killed is (host.report.kind == "v2")
     if killed:
@@ -331,7 +338,7 @@ def test_a_hundred_runs_leave_no_directory_and_no_descriptor(host: CgroupHost, g
 def test_a_leftover_cannot_fork_once_the_sweep_has_begun(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     run = host.create("outrun", Limits())
     held = guest(FORKS)
-    run.attach(held.pid)
+    move_in(run, held.pid)
     for path in run.paths:
         forbid_forks(path)
     assert held.go() == f"0 {errno.EAGAIN}\n"

@@ -23,7 +23,9 @@ from ringfence.isolation.linux.cgroups import detect
 host = detect()
 run = host.create("left", Limits(pids=32))
 guest = subprocess.Popen([sys.executable, "-I", "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE, start_new_session=True)
-run.attach(guest.pid)
+for path in run.paths:
+    with open(f"{path}/cgroup.procs", "w") as file:
+        file.write(str(guest.pid))
 guest.stdin.write(b"go"); guest.stdin.close()
 print(guest.pid, *run.paths, flush=True)
 signal.pause()

@@ -65,7 +65,7 @@ def found_from(path: str, uid: int = 0) -> dict[str, Any]:
                 seen["parent"] = host.parent
                 run = host.create("run", Limits())
                 guest = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE)
-                run.attach(guest.pid)
+                write(f"{run.paths[0]}/cgroup.procs", str(guest.pid))
                 seen["member"] = f"{guest.pid}\n" == read(f"{run.paths[0]}/cgroup.procs")
                 seen["limit"] = read(f"{run.paths[0]}/memory.max").strip()
                 run.kill()

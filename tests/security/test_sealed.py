@@ -16,6 +16,7 @@ import ringfence
 from ringfence import SandboxManager
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux import landlock, observe
+from ringfence.isolation.linux.steps import Code, Steps
 
 pytestmark = pytest.mark.guarantee(12)
 
@@ -91,8 +92,13 @@ def test_one_shared_namespace_is_enough_to_be_refused(kind: str) -> None:
 
 
 def test_the_canary_of_landlock_sings_where_there_is_no_landlock() -> None:
-    with pytest.raises(PermissionError):
-        landlock.prove()
+    steps = Steps(Code(os.uname().machine))
+    landlock.prove(steps)
+    opened = os.dup(0)
+    os.close(opened)
+    with pytest.raises(OSError, match=f"openat, step 0: answered {opened} where -13 was due"):
+        steps.run()
+    os.close(opened)
 
 
 def test_where_no_namespace_can_be_made_nothing_runs(backend: str, tmp_path: Path) -> None:

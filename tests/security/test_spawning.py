@@ -11,6 +11,7 @@ import pytest
 
 from ringfence.authority.profile import Isolation
 from ringfence.errors import IsolationUnavailable
+from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.ports import WorkerSpec
 from ringfence.wiring import Settings, make_backend
 
@@ -24,6 +25,8 @@ def test_a_box_that_could_not_be_finished_leaves_no_process(tmp_path: Path) -> N
     backend = make_backend(Settings(home=tmp_path, isolation=Isolation.NATIVE))
     try:
         first = backend.start(WorkerSpec())
+        assert isinstance(first, ParkedWorker)
+        received = _RECEIVED + (len(first.meter.cgroup.paths) if first.meter.cgroup is not None else 0)
         zygote = int(Path(f"/proc/{first.init_pid}/stat").read_text().rpartition(")")[2].split()[1])
         usual = resource.prlimit(zygote, resource.RLIMIT_NOFILE)
         held = len(os.listdir(f"/proc/{zygote}/fd")) - _FOR_A_RUN
@@ -31,7 +34,7 @@ def test_a_box_that_could_not_be_finished_leaves_no_process(tmp_path: Path) -> N
         wait_until_free(zygote, held)
         failed = 0
         # each lets it come one step further
-        for room in range(_RECEIVED, _RECEIVED + 8):
+        for room in range(received, received + 8):
             resource.prlimit(zygote, resource.RLIMIT_NOFILE, (held + room, usual[1]))
             try:
                 worker = backend.start(WorkerSpec())

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Callable
-from typing import TypeVar
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.executors.beside import in_a_thread
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, OnOutput, Status
 from ringfence.ports import Ending, Harvest, Job, Worker, WorkerLost, WorkerSpec
 
-_T = TypeVar("_T")
 _ATTEMPTS = 3
 _TIMEOUTS = ("wall_timeout", "cpu_timeout")
 _EXPLANATIONS = {
@@ -49,11 +47,11 @@ class CodeExecutor:
             try:
                 require_cgroups(worker, profile)
                 if operation.files or operation.inputs:
-                    await _in_a_thread(worker.place, operation.files, operation.inputs)
+                    await in_a_thread(worker.place, operation.files, operation.inputs)
                 ending = await worker.run(job, on_output)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await _in_a_thread(worker.harvest, profile.limits)
+                    harvest = await in_a_thread(worker.harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost
                 # what ended this one, a killed zygote or another run of the session, has ended its siblings too
@@ -78,22 +76,6 @@ class CodeExecutor:
         self._keeper.release(worker)
         self._keeper.invalidate(spec)
         return await self._keeper.lease(spec)
-
-
-async def _in_a_thread(work: Callable[..., _T], *arguments: object) -> _T:
-    """Do what may be slow beside the event loop; it is finished when this returns, however often one cancels.
-
-    Otherwise it would go on with descriptors that have been closed, and may by then be somebody else's.
-    """
-    # no task: whoever cancels every task of the loop would make it look finished
-    done = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        while not done.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([done])
-        raise
 
 
 def require_cgroups(worker: Worker, profile: Profile) -> None:

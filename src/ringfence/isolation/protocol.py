@@ -27,6 +27,7 @@ class Kind(IntEnum):
     SIGNAL = 8  # host → worker: deliver a signal to the guest
     EXIT = 9  # parent → host: wait status, cpu in µs, peak in KiB, then what is left: all decimal numbers
     FAILED = 10  # init → host: the box could not be built; stage and reason, as JSON
+    SEALED = 11  # worker → host: nothing more will be given up; a descriptor of its anchor, if it has one, is attached
 
 
 class ProtocolError(ValueError):

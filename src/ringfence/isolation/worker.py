@@ -12,7 +12,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import sys
 import types
 
@@ -50,15 +49,9 @@ def warm() -> None:
     gc.disable()  # a collection would write into every object, and so copy every page
 
 
-def serve(job_fd: int, anchor: int | None) -> NoReturn:
-    """Say ready, take one job from `job_fd`, and become the guest; `anchor` is a pidfd the host is to have."""
-    if anchor is None:
-        os.write(job_fd, _READY)
-    else:
-        channel = socket.socket(fileno=job_fd)
-        channel.sendmsg([_READY], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, anchor.to_bytes(4, sys.byteorder))])
-        channel.detach()
-        os.close(anchor)
+def serve(job_fd: int) -> NoReturn:
+    """Say ready, take one job from `job_fd`, and become the guest."""
+    os.write(job_fd, _READY)
     job = _receive(job_fd)
     os.write(job_fd, _STARTED)
     os.close(job_fd)

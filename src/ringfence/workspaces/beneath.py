@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 
-from ringfence.errors import InvalidRequest, PathTraversalError
+from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
@@ -15,6 +15,8 @@ MAX_NAME_BYTES = 255
 _SYS_OPENAT2 = 437  # the same number on every architecture
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _RESOLVE = _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
+_RENAME_NOREPLACE = 1
+_MOST_ATTEMPTS = 64
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW
 # A fifo or a terminal planted by the guest must neither block the host nor become its controlling terminal.
 _UNLESS_PATH = os.O_NONBLOCK | os.O_NOCTTY
@@ -29,11 +31,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def open_beneath(root_fd: int, path: str | bytes, flags: int, mode: int = 0) -> int:
+def open_beneath(root_fd: int, path: str | bytes, flags: int, mode: int = 0, *, in_tree_links: bool = False) -> int:
     """Open `path` below the directory `root_fd`, crossing no symlink and no mount.
 
     The kernel resolves it in one step (`openat2`); where that call is missing or filtered, a walk of single
-    `O_NOFOLLOW` steps from descriptor to descriptor refuses the same paths.
+    `O_NOFOLLOW` steps from descriptor to descriptor refuses the same paths. With `in_tree_links` the kernel follows
+    links that stay below `root_fd`; the walk still refuses them all. An `O_PATH` descriptor may be of a link itself.
 
     Raises:
         PathTraversalError: `path` is absolute, climbs with `..`, or meets a symlink or another mount.
@@ -44,7 +47,7 @@ def open_beneath(root_fd: int, path: str | bytes, flags: int, mode: int = 0) -> 
     mode = mode if flags & _MODE_FLAGS else 0
     try:
         try:
-            return _openat2(root_fd, b"/".join(parts), flags, mode)
+            return _openat2(root_fd, b"/".join(parts), flags, mode, in_tree_links=in_tree_links)
         except OSError as error:
             # EPERM is what a seccomp filter around the host answers; a genuine one comes back from the walk.
             if error.errno not in (errno.ENOSYS, errno.EPERM):
@@ -54,6 +57,80 @@ def open_beneath(root_fd: int, path: str | bytes, flags: int, mode: int = 0) -> 
         if error.errno in (errno.ELOOP, errno.EXDEV):
             raise PathTraversalError(f"{_shown(path)} crosses a symlink or a mount") from error
         raise
+
+
+def open_regular(root_fd: int, path: str | bytes, *, in_tree_links: bool = False) -> int:
+    """Open a regular file below `root_fd` for reading; what it is is known before it is opened.
+
+    Opening alone can act: a tape rewinds, a watchdog starts, a fifo wakes its writer. So the file is first held by an
+    `O_PATH` descriptor, looked at, and reopened through that very descriptor: no name is looked up twice.
+
+    Raises:
+        PathTraversalError: As `open_beneath`; also when it is a link itself.
+        CapabilityBlocked: It is a device, a fifo or a socket.
+        IsADirectoryError: It is a directory.
+    """
+    handle = open_beneath(root_fd, path, os.O_PATH, in_tree_links=in_tree_links)
+    try:
+        require_plain(os.fstat(handle).st_mode, path)
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | _UNLESS_PATH)
+    finally:
+        os.close(handle)
+
+
+def require_plain(mode: int, path: str | bytes) -> None:
+    """Refuse what is neither a regular file nor a directory.
+
+    Raises:
+        PathTraversalError: It is a symlink.
+        CapabilityBlocked: It is a device, a fifo or a socket.
+    """
+    if stat.S_ISLNK(mode):
+        raise PathTraversalError(f"{_shown(path)} is a symlink")
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise CapabilityBlocked(f"{_shown(path)} is a device, a fifo or a socket", reason="special_file")
+
+
+def open_parent(root_fd: int, path: str | bytes, *, in_tree_links: bool = False) -> tuple[int, bytes]:
+    """Open the directory that holds `path` and return its descriptor with the last name, which was not looked at.
+
+    Raises:
+        PathTraversalError: As `open_beneath`.
+    """
+    *parents, name = _split(path)
+    if not parents:
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd), name
+    directory = os.O_RDONLY | os.O_DIRECTORY
+    return open_beneath(root_fd, b"/".join(parents), directory, in_tree_links=in_tree_links), name
+
+
+def rename_in(directory_fd: int, old: bytes, new: bytes, *, replace: bool) -> None:
+    """Rename within one directory, in one step that no reader sees half done; a link named `new` is not followed.
+
+    Raises:
+        FileExistsError: `new` is there, and `replace` is false.
+    """
+    for name in (old, new):
+        if len(_split(name)) != 1:
+            raise InvalidRequest(f"{_shown(name)} is not one name", reason="invalid_path")
+    if replace:
+        os.rename(old, new, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        return
+    code = _rename_to_new(directory_fd, old, new)
+    if code in (errno.ENOSYS, errno.EINVAL):  # a C library or file system without it: a second name is as atomic
+        os.link(old, new, src_dir_fd=directory_fd, dst_dir_fd=directory_fd, follow_symlinks=False)
+        os.unlink(old, dir_fd=directory_fd)
+    elif code:
+        raise OSError(code, os.strerror(code))
+
+
+def _rename_to_new(directory_fd: int, old: bytes, new: bytes) -> int:
+    if not hasattr(_libc, "renameat2"):
+        return errno.ENOSYS
+    failed = _libc.renameat2(directory_fd, old, directory_fd, new, ctypes.c_uint(_RENAME_NOREPLACE))
+    return ctypes.get_errno() if failed else 0
 
 
 def make_parents(root_fd: int, path: str | bytes, mode: int = 0o755) -> int:
@@ -69,15 +146,24 @@ def make_parents(root_fd: int, path: str | bytes, mode: int = 0o755) -> int:
             try:
                 deeper = open_beneath(current, name, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
-                os.mkdir(name, mode, dir_fd=current)
+                made = _make_directory(current, name, mode)
                 deeper = open_beneath(current, name, os.O_RDONLY | os.O_DIRECTORY)
-                os.fchmod(deeper, mode)  # whatever the umask of the host application
+                if made:
+                    os.fchmod(deeper, mode)  # whatever the umask of the host application
             os.close(current)
             current = deeper
     except BaseException:
         os.close(current)
         raise
     return current
+
+
+def _make_directory(parent_fd: int, name: bytes, mode: int) -> bool:
+    try:
+        os.mkdir(name, mode, dir_fd=parent_fd)
+    except FileExistsError:  # somebody else made it just now, or planted a link: opening it tells
+        return False
+    return True
 
 
 def _split(path: str | bytes) -> list[bytes]:
@@ -94,18 +180,22 @@ def _split(path: str | bytes) -> list[bytes]:
     return parts
 
 
-def _openat2(root_fd: int, path: bytes, flags: int, mode: int) -> int:
-    if flags & os.O_DIRECTORY:
+def _openat2(root_fd: int, path: bytes, flags: int, mode: int, *, in_tree_links: bool) -> int:
+    if flags & os.O_DIRECTORY or in_tree_links:
         flags &= ~os.O_NOFOLLOW  # it would answer ENOTDIR for a symlink; _NO_SYMLINKS alone answers ELOOP
-    how = _OpenHow(flags, mode, _RESOLVE)
+    how = _OpenHow(flags, mode, _RESOLVE & ~_NO_SYMLINKS if in_tree_links else _RESOLVE)
     size = ctypes.c_size_t(ctypes.sizeof(how))
-    fd: int = _libc.syscall(
-        ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(root_fd), ctypes.c_char_p(path), ctypes.byref(how), size
-    )
-    if fd < 0:
+    for _ in range(_MOST_ATTEMPTS):
+        fd: int = _libc.syscall(
+            ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(root_fd), ctypes.c_char_p(path), ctypes.byref(how), size
+        )
+        if fd >= 0:
+            return fd
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), path)
-    return fd
+        # A rename somewhere on this machine while a link climbed: the kernel could not tell that it stayed inside.
+        if code != errno.EAGAIN:
+            break
+    raise OSError(code, os.strerror(code), path)
 
 
 def _walk(root_fd: int, parts: list[bytes], flags: int, mode: int) -> int:

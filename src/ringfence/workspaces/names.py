@@ -12,6 +12,8 @@ MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 1024
 MAX_DEPTH = 32
 
+# What programs written for other sandboxes call the same directories; the box has links of these names.
+_ALIASES = {"output": "artifacts", "code": "work", "data": "work"}
 _KEPT_OUT = "%/\\"  # the escape itself, and what some reader could take for a separator
 
 
@@ -26,12 +28,7 @@ def check_input_path(name: str, *, under: str = "work") -> PurePosixPath:
         PathTraversalError: The path is absolute or climbs with `..`.
         InvalidRequest: The path cannot be a file name, or not one that is safe to print.
     """
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise _refused(name, "is not valid Unicode text") from None
-    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
-        raise _refused(name, "contains a control character")
+    _require_text(name)
     relative = name.removeprefix(f"/workspace/{under}/")
     if relative.startswith("/"):
         raise PathTraversalError(f"{name[:100]!a} is absolute", fix=f"use a path relative to /workspace/{under}")
@@ -42,10 +39,34 @@ def check_input_path(name: str, *, under: str = "work") -> PurePosixPath:
         raise PathTraversalError(f"{name[:100]!a} climbs with '..'")
     if not parts or relative.endswith("/."):
         raise _refused(name, "names no file")
-    if size > MAX_PATH_BYTES or len(parts) > MAX_DEPTH or any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
-        limits = f"{MAX_PATH_BYTES} bytes, {MAX_NAME_BYTES} in one name, {MAX_DEPTH} levels"
-        raise _refused(name, f"is longer than {limits}")
+    _require_short(name, parts)
     return PurePosixPath(*parts)
+
+
+def locate(name: str, *, base: str = "") -> tuple[str, ...]:
+    """Return the parts of `name` below `/workspace`; a relative one starts at `/workspace/<base>`.
+
+    `/workspace/...` and `/output/...` are the only absolute forms, and no path of the host; the aliases of a directory
+    mean the directory. The workspace itself is no part at all.
+
+    Raises:
+        PathTraversalError: The path is another absolute one, or climbs with `..`.
+        InvalidRequest: The path cannot be a file name, or not one that is safe to print.
+    """
+    _require_text(name)
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise PathTraversalError(f"{name[:100]!a} climbs with '..'")
+    if not name.startswith("/"):
+        parts = [base, *parts] if base else parts
+    elif name.startswith("//") or parts[:1] not in (["workspace"], ["output"]):
+        raise PathTraversalError(f"{name[:100]!a} is absolute", fix="use a path relative to the workspace")
+    elif parts[0] == "workspace":
+        del parts[0]
+    _require_short(name, parts)
+    if parts:
+        parts[0] = _ALIASES.get(parts[0], parts[0])
+    return tuple(parts)
 
 
 def harmless(name: bytes) -> str:
@@ -75,5 +96,21 @@ def _shown(character: str) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
+def _require_text(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise _refused(name, "is not valid Unicode text") from None
+    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
+        raise _refused(name, "contains a control character")
+
+
+def _require_short(name: str, parts: list[str]) -> None:
+    size = len(name.encode())
+    if size > MAX_PATH_BYTES or len(parts) > MAX_DEPTH or any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
+        limits = f"{MAX_PATH_BYTES} bytes, {MAX_NAME_BYTES} in one name, {MAX_DEPTH} levels"
+        raise _refused(name, f"is longer than {limits}")
+
+
 def _refused(name: str, why: str) -> InvalidRequest:
-    return InvalidRequest(f"input path {name[:100]!a} {why}", reason="invalid_path")
+    return InvalidRequest(f"path {name[:100]!a} {why}", reason="invalid_path")

@@ -25,13 +25,13 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class RunDirectory:
     """Inputs go in before the guest starts; everything comes out after its last process is dead."""
 
-    fd: int
     owner: tuple[int, int] | None
     session: SessionWorkspace | None = None
     generation: int = 0
     """Which state of the session's files this run was parked over."""
     work: str = "upper"
     """What the guest sees as `/workspace/work`."""
+    fd: int = field(default=-1, init=False)
     _placed: dict[str, int] = field(default_factory=dict, init=False)
     _inodes_when_empty: int = field(default=0, init=False)
 
@@ -48,9 +48,10 @@ class RunDirectory:
         """Whether the session's files are still what they were when the run was parked over them."""
         return self.session is None or self.session.generation() == self.generation
 
-    def __post_init__(self) -> None:
-        """Count what the empty file system holds."""
-        self._inodes_when_empty = _inodes(self.fd)
+    def arrive(self, fd: int) -> None:
+        """Take over the file system once its box has made it, and count what it holds while it is empty."""
+        self.fd = fd
+        self._inodes_when_empty = _inodes(fd)
 
     def has_files(self) -> bool:
         """Whether the guest or its caller left anything in the work directory or among the artifacts."""
@@ -111,7 +112,8 @@ class RunDirectory:
 
     def close(self) -> None:
         """Let go of the file system; the kernel frees it."""
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
         if self.session is not None:
             self.session.close()
 

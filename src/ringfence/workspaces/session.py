@@ -91,7 +91,7 @@ class SessionWorkspace:
         Raises:
             QuotaExceeded: The session would grow beyond its quota; nothing was changed.
         """
-        with self._changing():
+        with self.changing():
             return commit(
                 upper_fd, self.work_fd, staging_fd=self._staging_fd, max_bytes=max_bytes, max_inodes=max_inodes
             )
@@ -104,7 +104,7 @@ class SessionWorkspace:
 
     def reset(self) -> None:
         """Delete everything in the work directory."""
-        with self._changing():
+        with self.changing():
             empty(self._staging_fd)
             empty(self.work_fd)
 
@@ -122,7 +122,8 @@ class SessionWorkspace:
         self.close()
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def changing(self) -> Iterator[None]:
+        """Hold the session for a change of `work`, acting as its owner; parked workers learn that they are stale."""
         with _locked(self._directory_fd) as lock:
             before = _read_generation(self._directory_fd)
             os.pwrite(lock, b"%020d" % (before + 1), 0)

@@ -75,4 +75,5 @@ def test_the_numbers_of_kinds_never_change() -> None:
         ("SIGNAL", 8),
         ("EXIT", 9),
         ("FAILED", 10),
+        ("SEALED", 11),
     ]

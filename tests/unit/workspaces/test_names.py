@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest, PathTraversalError
-from ringfence.workspaces.names import check_input_path, harmless, original
+from ringfence.workspaces.names import check_input_path, harmless, locate, original
 
 guest_names = st.binary(min_size=1, max_size=255).filter(lambda name: b"/" not in name and b"\0" not in name)
 
@@ -106,3 +106,39 @@ def test_an_input_path_that_names_no_file_is_refused(name: str) -> None:
 
 def test_the_virtual_form_follows_the_place_the_files_go_to() -> None:
     assert check_input_path("/workspace/inputs/a", under="inputs") == PurePosixPath("a")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("work/a", ("work", "a")),
+        ("./work//a/.", ("work", "a")),
+        ("/workspace/work/a", ("work", "a")),
+        ("/workspace", ()),
+        ("", ()),
+        ("code/a", ("work", "a")),
+        ("/workspace/data", ("work",)),
+        ("/workspace/output/a", ("artifacts", "a")),
+        ("/output/a", ("artifacts", "a")),
+        ("workspace/a", ("workspace", "a")),
+    ],
+)
+def test_a_path_is_located_below_the_workspace(name: str, parts: tuple[str, ...]) -> None:
+    assert locate(name) == parts
+
+
+def test_a_relative_path_can_start_at_the_work_directory() -> None:
+    assert locate("output/a", base="work") == ("work", "output", "a")
+    assert locate("/workspace/output/a", base="work") == ("artifacts", "a")
+    assert locate("", base="work") == ("work",)
+
+
+@given(st.text(st.sampled_from("aw./\\\n\0wok%é"), max_size=30) | st.text(max_size=30))
+def test_a_located_path_never_climbs_and_locates_to_itself(name: str) -> None:
+    try:
+        parts = locate(name)
+    except InvalidRequest:
+        return
+    assert not {"", ".", ".."} & set(parts)
+    assert not any("/" in part or "\0" in part for part in parts)
+    assert locate("/".join(("/workspace", *parts))) == parts

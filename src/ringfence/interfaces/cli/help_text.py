@@ -9,6 +9,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence shell -- COMMAND...        run a shell command in a box of its own
   ringfence doctor                     say whether this machine can isolate, and how to fix it
   ringfence bench                      measure the promised speed on this machine
+  ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
 
@@ -79,6 +80,14 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
+""",
+    "errors": """\
+ringfence errors list [--json]
+
+List every code an error can carry and the reasons under it, with the HTTP status, the exit code of this command and
+whether the same request may succeed later. Codes and reasons keep their meaning; new ones are only added.
+
+  --json         one JSON object with the same, and nothing else
 """,
 }
 

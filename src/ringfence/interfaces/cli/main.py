@@ -72,6 +72,10 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.bench import bench_command
 
         return bench_command
+    if name == "errors":
+        from ringfence.interfaces.cli.errors import errors_command
+
+        return errors_command
     from ringfence.interfaces.cli.run import run_command
 
     return lambda rest: run_command(name, rest)

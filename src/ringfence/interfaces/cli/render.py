@@ -8,12 +8,6 @@ from typing import Any
 from ringfence.errors import RingfenceError
 from ringfence.outcome import ExecutionResult, Status
 
-_EXIT_BY_CODE = {
-    "SCHEMA.VALIDATION_FAILED": 2,
-    "QUOTA.BUDGET_EXCEEDED": 5,
-    "PROVIDER.UNAVAILABLE": 7,
-    "SYSTEM.INTERNAL": 8,
-}
 _EXIT_BY_STATUS = {
     Status.SUCCEEDED: 0,
     Status.FAILED: 1,
@@ -71,8 +65,10 @@ def result_exit_code(result: ExecutionResult, *, passthrough: bool) -> int:
     if passthrough and result.exit_code is not None and result.status in (Status.SUCCEEDED, Status.FAILED):
         # A guest ended by signal N counts as 128 + N, as a shell would report it.
         return result.exit_code if result.exit_code >= 0 else 128 - result.exit_code
-    if result.status in (Status.KILLED, Status.ERROR) and result.error_code in _EXIT_BY_CODE:
-        return _EXIT_BY_CODE[result.error_code]
+    if result.status in (Status.KILLED, Status.ERROR) and result.error_code is not None:
+        from ringfence.errors.table import answer  # a run that ends well does not pay for it
+
+        return answer(result.error_code, result.reason or "").exit_code
     return _EXIT_BY_STATUS.get(result.status, 8)
 
 
@@ -102,7 +98,7 @@ def error_json(error: RingfenceError) -> str:
     """Return an error as one line of JSON, with the fields a result would have said it in."""
     fields: dict[str, Any] = {
         "success": False,
-        "status": "denied" if error_exit_code(error) == 3 else "error",
+        "status": "denied" if error.answer.is_denial else "error",
         "exit_code": None,
         "error": str(error),
         "error_code": error.code,
@@ -123,11 +119,7 @@ def error_line(error: RingfenceError) -> str:
 
 def error_exit_code(error: RingfenceError) -> int:
     """Return the exit code of the command for a refusal or failure of ours."""
-    if error.reason == "consent_required":
-        return 4
-    if error.code.startswith(("POLICY.", "SANDBOX.")):
-        return 3
-    return _EXIT_BY_CODE.get(error.code, 8)
+    return error.answer.exit_code
 
 
 def _line_of_json(fields: dict[str, Any]) -> str:

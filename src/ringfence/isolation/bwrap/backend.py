@@ -24,7 +24,7 @@ from ringfence.isolation.linux import channel
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.view import GENERATED
-from ringfence.isolation.linux.workshop import Box, HostEnds, InsideEnds, Workshop, open_ends
+from ringfence.isolation.linux.workshop import Box, HostEnds, InsideEnds, Place, Workshop, open_ends
 from ringfence.operation import Language
 from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
@@ -78,12 +78,17 @@ class BwrapBackend:
             raise
         finally:
             inside.close()
+        place: Place | None = None
         try:
-            box = self._box(spec, sandbox_id, outfit, command, ends, init_pid)
+            place = self._workshop.reserve(sandbox_id)
+            box = self._box(spec, place, outfit, command, ends, init_pid)
         except BaseException:
             ends.close()
             _reap(process)
+            if place is not None:
+                self._workshop.give_up(place)
             raise
+        place.shut()
         try:
             return self._workshop.park(box, on_discard=lambda: _reap(process))
         except BaseException:
@@ -94,7 +99,7 @@ class BwrapBackend:
     def _box(
         self,
         spec: WorkerSpec,
-        sandbox_id: str,
+        place: Place,
         outfit: Outfit,
         command: list[str] | None,
         ends: HostEnds,
@@ -103,23 +108,22 @@ class BwrapBackend:
         run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
         # here the init is one of the run's processes, and it, not the zygote, waits for the worker
         run |= {"pids": spec.pids, "own_pids": 1, "anchor": None}
-        answer, received = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run})
+        answer = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run}, place.entrances)
         if "requested" in answer:
             raise InvalidRequest(answer["requested"], reason="preload_failed")
-        # the init waits to be admitted, so its pid is still its own
+        # the init waits for our word, so its pid is still its own
         pidfd = os.pidfd_open(init_pid)
+        ends.status.send(b"g")
         owner = None if os.geteuid() else (_UNPRIVILEGED, _UNPRIVILEGED)
         return Box(
-            sandbox_id=sandbox_id,
             backend=self.name,
             sandbox_type=SandboxType.BWRAP,
             spec=spec,
             ends=ends,
-            gate=ends.status,
-            first_pid=init_pid,
+            place=place,
             init_pid=init_pid,
             pidfd=pidfd,
-            directory=RunDirectory(received[0], owner, work="work"),
+            directory=RunDirectory(owner, work="work"),
             landlock_abi=outfit.landlock_abi,
             notes=_NOTES,
         )
@@ -181,16 +185,16 @@ def _launch(
         raise IsolationUnavailable("bubblewrap could not build a box here", fix="run `ringfence doctor`") from None
 
 
-def _furnish(ends: HostEnds, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+def _furnish(ends: HostEnds, message: dict[str, Any], entrances: tuple[int, ...]) -> dict[str, Any]:
     """Tell the init what to be, and wait until its workspace is furnished."""
     try:
-        channel.send(ends.status, message)
-        answer, received = channel.receive(ends.status)
+        channel.send(ends.status, message, entrances)
+        answer, _ = channel.receive(ends.status)
     except (OSError, ValueError):  # it is gone, or said so in the frames of a worker
-        answer, received = None, []
+        answer = None
     if answer is None:
         raise IsolationUnavailable(f"bubblewrap could not build the box: {_last_words(ends) or 'it gave no reason'}")
-    return answer, received
+    return answer
 
 
 def _last_words(ends: HostEnds) -> str:

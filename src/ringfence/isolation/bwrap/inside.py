@@ -13,11 +13,13 @@ import socket
 from ringfence.isolation.bwrap.argv import PRIVATE, workspace_links
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
+from ringfence.isolation.linux.steps import Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+_JOB = 3
 _WORK = "/workspace/work"
 # not `inputs`: here only Landlock keeps it read-only
 _WRITABLE = (b"/workspace/work", b"/workspace/artifacts", PRIVATE.encode())
@@ -29,7 +31,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
     try:
         kernel.die_with_parent(signal.SIGKILL)
         status = socket.socket(fileno=os.dup(status_fd))
-        config, _ = channel.receive(status)
+        config, entrances = channel.receive(status)
         status.close()
         if config is None:
             os._exit(0)
@@ -45,22 +47,29 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
                 channel.send(end, {"requested": str(error)})
             os._exit(1)
         stage = "admission"
-        _report(status_fd, directory)
+        _report(status_fd)
         if not os.read(status_fd, 1):
             os._exit(0)
+        for entrance in entrances:
+            os.write(entrance, b"0")
+            os.close(entrance)
         stage = "sealing"
         kernel.write_file("/proc/self/oom_score_adj", b"1000")
         os.chdir(_WORK)
         sealing = Sealing(config)
         kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
-        sealed.give_up_everything(config["spec"], sealing, _WRITABLE)
+        steps = Steps(sealing.code)
+        sealing.give_up_everything(steps, config["spec"], _WRITABLE, _lowest_free())
+        steps.run()
         stage = "fork"
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         sealed.shut_to_guest()
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            sealed.become_worker(config["spec"], job_fd)
+            _say_so(sealing, job_fd, directory)
+            sealed.become_worker(config["spec"])
+        os.close(directory)
         _end_with_host(status_fd, pid)
         sealed.watch(pid, status_fd, sealing)
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
@@ -83,6 +92,26 @@ def _furnish() -> int:
     return os.open("/workspace", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
+def _lowest_free() -> tuple[int, int]:
+    """Return the numbers that the next two descriptors will have."""
+    first, second = os.dup(0), os.dup(0)
+    os.close(first)
+    os.close(second)
+    return first, second
+
+
+def _say_so(sealing: Sealing, job_fd: int, directory: int) -> None:
+    """Tell the host, and let go of everything but the standard streams and the job channel."""
+    kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
+    directory = os.dup(directory)  # it may be where the job channel goes
+    if job_fd != _JOB:
+        os.dup2(job_fd, _JOB)
+    steps = Steps(sealing.code)
+    sealed.say_so(steps, [directory])
+    steps.run()
+    kernel.close_all_from(_JOB + 1)
+
+
 def _end_with_host(status_fd: int, worker: int) -> None:
     """Have the kernel kill the worker when the host's end of the channel closes; its init then ends by itself."""
     fcntl.fcntl(status_fd, fcntl.F_SETOWN, worker)
@@ -99,7 +128,6 @@ def _bound_zygote_limits() -> None:
         resource.setrlimit(what, (0, 0))
 
 
-def _report(status_fd: int, directory: int) -> None:
+def _report(status_fd: int) -> None:
     with socket.socket(fileno=os.dup(status_fd)) as status:
-        channel.send(status, {"built": True}, [directory])
-    os.close(directory)
+        channel.send(status, {"built": True})

@@ -1,5 +1,8 @@
 """The anchor of a worker's memory: a process that shares it and sleeps, so that the worker's end is quickly told.
 
+Taking a process's memory apart is most of what its end costs, and its parent is told only afterwards. While the anchor
+sleeps, the memory outlives the process; it goes with the namespace, when nobody waits any more.
+
 It is the one process that may be left when a run counts as over, so it must never run what a guest wrote. The guest can
 rewrite every byte of it, and therefore must not be able to wake it: not by a stop signal, which nobody can block, and
 not by a descriptor that sends one.
@@ -7,37 +10,42 @@ not by a descriptor that sends one.
 
 from __future__ import annotations
 
+import ctypes
 import os
-import socket
-import sys
+import time
 
-from ringfence.isolation.linux import kernel, landlock
+from ringfence.isolation.linux import landlock
+from ringfence.isolation.linux.steps import ANY, Steps
 
-_OPEN = 4
-_PACKED = b"".join(fd.to_bytes(4, sys.byteorder) for fd in range(_OPEN))
+_CLONE_VM, _CLONE_PIDFD = 0x100, 0x1000
+_SIG_BLOCK, _SIG_SETMASK = 0, 2
+_SIGNAL_SET_BYTES = 8
+_EVERY_SIGNAL = b"\xff" * _SIGNAL_SET_BYTES
+_REST_SECONDS = 5.0
 
 
 class Anchor:
     """The anchor as the host holds it."""
 
     def __init__(self, pidfd: int) -> None:
-        """Take over `pidfd`."""
+        """Take over `pidfd`, and note the numbers of a process that is alive now."""
         self.pidfd = pidfd
-
-    def is_all_of(self, left: tuple[int, ...]) -> bool:
-        """Whether the processes `left` in a box are the living anchor alone.
-
-        By its descriptor, not its number: a guest could kill it and have another process take the number.
-        """
-        if len(left) != 1 or self.pidfd < 0:
-            return False
-        info = os.open(f"/proc/self/fdinfo/{self.pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+        info = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _, _, levels = os.read(info, 1024).partition(b"\nNSpid:")
+            levels = os.read(info, 1024).partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
         finally:
             os.close(info)
-        # ours, then the zygote's, in whose numbers `left` is written
-        return levels.partition(b"\n")[0].split()[1:2] == [b"%d" % left[0]]
+        if len(levels) < 2:
+            raise ProcessLookupError("the anchor of a worker's memory died at once")
+        self.pid = int(levels[0])
+        self._zygotes_number = levels[1]
+
+    def is_all_of(self, left: list[bytes]) -> bool:
+        """Whether the processes `left` in a box, as the zygote numbers them, are the anchor alone.
+
+        To be asked while it lives: a dead one's number may be another's.
+        """
+        return left == [self._zygotes_number]
 
     def close(self) -> None:
         """Let go of it; it ends with its box."""
@@ -45,37 +53,32 @@ class Anchor:
         self.pidfd = -1
 
 
-def cast(abi: int) -> int:
-    """Start the anchor of this process, whose only descriptors are 0 to 3, and return a pidfd of it.
+def cast(steps: Steps, abi: int, pidfd: int, free: tuple[int, int]) -> None:
+    """Start the anchor of the process, as the descriptor `pidfd`, and put it out of the process's reach.
+
+    `pidfd` and then `free` are the lowest free descriptors. Closing its copies of the others is the first thing the
+    anchor does: they would keep pipes open and files locked that the guest has closed.
+    """
+    usual, where = ctypes.create_string_buffer(_SIGNAL_SET_BYTES), (ctypes.c_int * 1)()
+    # with every signal blocked it never runs a handler, on what is another process's stack
+    steps.add("rt_sigprocmask", _SIG_BLOCK, _EVERY_SIGNAL, usual, _SIGNAL_SET_BYTES)
+    # no exit signal: the guest's wait() does not see it among its children
+    steps.add("clone", _CLONE_VM | _CLONE_PIDFD, 0, where, expect=ANY)
+    steps.add("rt_sigprocmask", _SIG_SETMASK, usual, 0, _SIGNAL_SET_BYTES)
+    landlock.step_away_from(steps, abi, pidfd, free)
+
+
+def wait_until_at_rest(pid: int) -> None:
+    """Return when the anchor sleeps: until then it would run on through memory that is about to be the guest's.
 
     Raises:
-        PermissionError: This process could wake it.
+        TimeoutError: It does not.
     """
-    pid = _start_with_empty_hands()
-    pidfd = os.pidfd_open(pid)
-    # before it has come to rest it would run on through memory that is about to be the guest's
+    deadline = time.monotonic() + _REST_SECONDS
     while not _sleeps(pid):
-        os.sched_yield()
-    landlock.step_away_from(abi, pidfd)
-    return pidfd
-
-
-def _start_with_empty_hands() -> int:
-    """Clone while this process holds nothing but a message that its descriptors are in.
-
-    A copy of a descriptor in the anchor would keep pipes open and files locked that the guest has closed, and a table
-    for both would do so as soon as the guest executes another program.
-    """
-    receiver, sender = socket.socketpair()
-    with receiver:
-        with sender:
-            sender.sendmsg([b"d"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _PACKED)])
-        kernel.close_all_from(0, _OPEN - 1)
-        pid = kernel.anchor_memory()
-        kernel.unshare_descriptors()
-        # the lowest free numbers, in order: 0 to 3 again
-        receiver.recvmsg(1, socket.CMSG_SPACE(len(_PACKED)))
-    return pid
+        if time.monotonic() > deadline:
+            raise TimeoutError("the anchor of a worker's memory does not come to rest")
+        time.sleep(0)
 
 
 def _sleeps(pid: int) -> bool:

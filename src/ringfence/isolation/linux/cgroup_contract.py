@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -53,8 +54,11 @@ class RunCgroup(Protocol):
     def paths(self) -> tuple[str, ...]:
         """The absolute directories that belong to this run."""
 
-    def attach(self, pid: int) -> None:
-        """Move the process with this host pid in; its later children are born here."""
+    def entrances(self) -> tuple[int, ...]:
+        """Open what a process moves itself in by, writing 0 to each; its later children are born here."""
+
+    def holds(self, membership: bytes) -> bool:
+        """Whether a process that shows this as its /proc/<pid>/cgroup is in, in every tree."""
 
     def tighten(self, limits: Limits) -> None:
         """Write the values of `limits` that differ from what is in force."""
@@ -104,6 +108,19 @@ def write_at(directory: int, path: str, value: bytes) -> None:
         os.write(fd, value)
     finally:
         os.close(fd)
+
+
+def open_all(files: Iterable[tuple[int, str]]) -> tuple[int, ...]:
+    """Open files named relative to directory fds for writing: all of them or none."""
+    opened: list[int] = []
+    try:
+        for directory, path in files:
+            opened.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory))
+    except OSError:
+        for fd in opened:
+            os.close(fd)
+        raise
+    return tuple(opened)
 
 
 def read_at(directory: int, path: str) -> bytes:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
@@ -110,14 +108,20 @@ def probe_v1(places: tuple[V1Place, ...], refusals: list[str], fix: str) -> V1Ho
     return V1Host(tuple(held), v1_report(controllers, fix)) if controllers else None
 
 
+_GO_IN_AND_LOOK = (
+    'for fd; do echo 0 >&"$fd" || exit 1; done; while IFS= read -r line; do echo "$line"; done </proc/self/cgroup'
+)
+
+
 def failed_probe(host: CgroupHost) -> str | None:
     """Make a cgroup, limit it, put a process in, read the counters, remove it; return what went wrong, if anything."""
     try:
         run = host.create("probe", PROBE_LIMITS)
         try:
-            with throwaway() as pid:
-                run.attach(pid)
-                run.usage()
+            membership = seen_from_inside(run)
+            if not run.holds(membership):
+                return f"a process that went in is not in: {membership.decode('utf-8', 'replace')!r}"
+            run.usage()
         finally:
             run.remove()
     except (OSError, InternalError) as error:
@@ -127,22 +131,28 @@ def failed_probe(host: CgroupHost) -> str | None:
     return None if closed else "the probe's cgroup could not be removed"
 
 
-@contextlib.contextmanager
-def throwaway() -> Iterator[int]:
-    """Run a shell that waits on a pipe; it is dead and reaped when the block ends."""
+def seen_from_inside(run: RunCgroup) -> bytes:
+    """Have a throwaway shell go in, and return what it then reads in its own /proc/self/cgroup."""
     reader, writer = os.pipe()
+    entrances = run.entrances()
     try:
-        pid = os.posix_spawn("/bin/sh", ["sh", "-c", "read line"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)])
-        try:
-            yield pid
-        finally:
-            os.close(writer)
-            writer = -1
-            os.waitpid(pid, 0)
-    finally:
+        inside = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((writer, *entrances), start=1)]
+        numbers = [str(number) for _, _, number in inside[1:]]
+        pid = os.posix_spawn("/bin/sh", ["sh", "-c", _GO_IN_AND_LOOK, "sh", *numbers], {}, file_actions=inside)
+    except BaseException:
         os.close(reader)
-        if writer >= 0:
-            os.close(writer)
+        raise
+    finally:
+        for fd in (writer, *entrances):
+            os.close(fd)
+    with open(reader, "rb") as output:
+        seen = output.read()
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise OSError(
+            f"a process cannot move itself in: {seen.decode('utf-8', 'replace').strip() or 'no reason given'}"
+        )
+    return seen
 
 
 def v2_report(parent: str, controllers: frozenset[str], fix: str, *, above: bool) -> CgroupReport:

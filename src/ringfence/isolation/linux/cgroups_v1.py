@@ -23,6 +23,7 @@ from ringfence.isolation.linux.cgroup_contract import (
     CgroupReport,
     Usage,
     counter,
+    open_all,
     quota_us,
     read_at,
     write_at,
@@ -155,11 +156,24 @@ class V1Run:
         own = (f"{self.memory.path}/{self.name}",) if self.memory else ()
         return own + tuple(f"{tree.path}/{self.lane.name}" for tree in self.others)
 
-    def attach(self, pid: int) -> None:
-        """Move the process in, in every tree; its later children are born here."""
-        value = b"%d" % pid
-        for tree, directory in self._directories():
-            write_at(tree.fd, f"{directory}/cgroup.procs", value)
+    def entrances(self) -> tuple[int, ...]:
+        """Open what a process of one thread moves itself in by, in every tree.
+
+        `tasks` and not `cgroup.procs`: a thread that moves itself alone does not wait for a grace period.
+        """
+        return open_all((tree.fd, f"{directory}/tasks") for tree, directory in self._directories())
+
+    def holds(self, membership: bytes) -> bool:
+        """Whether a process that shows this as its /proc/<pid>/cgroup is in, in every tree."""
+        where: dict[str, str] = {}
+        for line in membership.splitlines():
+            _, controllers, path = line.decode().split(":", 2)
+            where |= dict.fromkeys(controllers.split(","), path)
+        return all(
+            where.get(controller, "").endswith(f"/{os.path.basename(tree.path)}/{directory}")
+            for tree, directory in self._directories()
+            for controller in tree.controllers
+        )
 
     def tighten(self, limits: Limits) -> None:
         """Write the values of `limits` that differ from what is in force."""

@@ -16,6 +16,7 @@ from ringfence.isolation.linux.cgroup_contract import (
     CgroupReport,
     Usage,
     counter,
+    open_all,
     quota_us,
     read_at,
     write_at,
@@ -109,9 +110,14 @@ class V2Run:
         """The absolute directory that belongs to this run."""
         return (self.path,)
 
-    def attach(self, pid: int) -> None:
-        """Move the process in; its later children are born here."""
-        write_at(self._fd, f"{self.name}/cgroup.procs", b"%d" % pid)
+    def entrances(self) -> tuple[int, ...]:
+        """Open what a process moves itself in by."""
+        return open_all([(self._fd, f"{self.name}/cgroup.procs")])
+
+    def holds(self, membership: bytes) -> bool:
+        """Whether a process that shows this as its /proc/<pid>/cgroup is in."""
+        own = f"/{os.path.basename(os.path.dirname(self.path))}/{self.name}".encode()
+        return any(line.startswith(b"0::") and line.endswith(own) for line in membership.splitlines())
 
     def tighten(self, limits: Limits) -> None:
         """Write the values of `limits` that differ from what is in force."""

@@ -10,7 +10,6 @@ import ctypes
 import os
 import platform
 
-_CLONE_VM, _CLONE_FILES = 0x100, 0x400
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWCGROUP = 0x0200_0000
 CLONE_NEWUTS = 0x0400_0000
@@ -23,7 +22,6 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x4_0000
 MNT_DETACH = 2
 
-_CLOSE_RANGE_UNSHARE = 2
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
@@ -33,21 +31,15 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
-_PR_SET_SECUREBITS = 28
-_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-# NOROOT, NO_SETUID_FIXUP, KEEP_CAPS (lock only), each with its lock
-_SECUREBITS_ALL_LOCKED = 0x2F
 
 _SECCOMP_SET_MODE_FILTER = 1
-_CAPABILITY_VERSION_3 = 0x2008_0522
 
 # Numbers above 423 are the same on every architecture; the older ones are not.
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_PIVOT_ROOT, _SECCOMP, _CAPSET, _KCMP = {"x86_64": (155, 317, 126, 312), "aarch64": (41, 277, 91, 272)}.get(
-    platform.machine(), (-1, -1, -1, -1)
+_LANDLOCK_CREATE_RULESET = 444
+_PIVOT_ROOT, _SECCOMP, _KCMP = {"x86_64": (155, 317, 312), "aarch64": (41, 277, 272)}.get(
+    platform.machine(), (-1, -1, -1)
 )
 _KCMP_VM = 1
 
@@ -73,24 +65,6 @@ class _MountAttr(ctypes.Structure):
 
 class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
-
-
-class _RulesetAttr(ctypes.Structure):
-    _fields_ = (("handled_fs", ctypes.c_uint64), ("handled_net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
-
-
-_cap_header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-_cap_nothing = (ctypes.c_uint32 * 6)()
-_every_signal, _usual_signals = (ctypes.create_string_buffer(128) for _ in range(2))
-_anchor_stack = ctypes.create_string_buffer(16384)
-# the stack grows down and is to start at a multiple of 16
-_anchor_stack_top = ctypes.c_void_p((ctypes.addressof(_anchor_stack) + len(_anchor_stack)) & ~15)
 
 
 def _check(result: int, what: str) -> int:
@@ -159,29 +133,6 @@ def close_all_from(first: int, last: int = 0xFFFF_FFFF) -> None:
         _check(_libc.syscall(_long(_CLOSE_RANGE), _long(first), _long(last), _long(0)), "close_range")
 
 
-def unshare_descriptors() -> None:
-    """Go on with a copy of the table of descriptors, which another process shared."""
-    # by the one call that does so and that a guest's filter allows; there is nothing at the highest number
-    highest = _long(0x7FFF_FFFF)
-    _check(_libc.syscall(_long(_CLOSE_RANGE), highest, highest, _long(_CLOSE_RANGE_UNSHARE)), "close_range")
-
-
-def anchor_memory() -> int:
-    """Start a process that shares this one's memory and descriptors and sleeps, and return its pid.
-
-    Taking a process's memory apart is most of what its end costs, and its parent is told only afterwards. While the
-    anchor sleeps, the memory outlives the process; it goes with the namespace, when nobody waits any more.
-    """
-    # with every signal blocked it never runs a handler, on what is another process's thread-local storage
-    _libc.sigfillset(_every_signal)
-    _libc.sigprocmask(0, _every_signal, _usual_signals)
-    try:
-        # no exit signal: the guest's wait() does not see it among its children
-        return _check(_libc.clone(_libc.pause, _anchor_stack_top, _CLONE_VM | _CLONE_FILES, None), "clone")
-    finally:
-        _libc.sigprocmask(2, _usual_signals, None)
-
-
 def share_memory(one: int, other: int) -> bool:
     """Whether two processes have one memory.
 
@@ -217,17 +168,6 @@ def no_new_privileges() -> None:
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl NO_NEW_PRIVS")
 
 
-def drop_capabilities(last_capability: int) -> None:
-    """Empty every capability set for good; securebits first, because locking them needs CAP_SETPCAP."""
-    _check(_libc.prctl(_PR_SET_SECUREBITS, _SECUREBITS_ALL_LOCKED, 0, 0, 0), "prctl SECUREBITS")
-    prctl = _libc.prctl
-    for capability in range(last_capability + 1):
-        if prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0):
-            _check(-1, "prctl CAPBSET_DROP")
-    _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl CAP_AMBIENT")
-    _check(_libc.syscall(_long(_CAPSET), ctypes.byref(_cap_header), ctypes.byref(_cap_nothing)), "capset")
-
-
 def load_filter(program: bytes) -> None:
     """Install a seccomp filter, eight bytes an instruction."""
     loaded = _FilterProgram(len(program) // 8, program)
@@ -239,29 +179,3 @@ def landlock_abi() -> int:
     """Return the Landlock version of this kernel, 0 when it has none."""
     version: int = _libc.syscall(_long(_LANDLOCK_CREATE_RULESET), None, _long(0), _long(1))
     return max(version, 0)
-
-
-def landlock_ruleset(handled_fs: int, scoped: int, abi: int) -> int:
-    """Return a ruleset that denies `handled_fs` and the scopes unless a rule allows them."""
-    attr = _RulesetAttr(handled_fs, 0, scoped)
-    # an older kernel refuses a structure that is longer than the one it knows
-    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
-    number = _long(_LANDLOCK_CREATE_RULESET)
-    return _check(_libc.syscall(number, ctypes.byref(attr), _long(size), _long(0)), "landlock_create_ruleset")
-
-
-def landlock_allow(ruleset: int, path: bytes, allowed: int) -> None:
-    """Allow `allowed` at and below `path`."""
-    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        rule = _PathBeneath(allowed, fd)
-        number, kind = _long(_LANDLOCK_ADD_RULE), _long(1)
-        result = _libc.syscall(number, _long(ruleset), kind, ctypes.byref(rule), _long(0))
-        _check(result, f"landlock_add_rule {os.fsdecode(path)}")
-    finally:
-        os.close(fd)
-
-
-def landlock_restrict(ruleset: int) -> None:
-    """Put this process and its children under `ruleset`, for good."""
-    _check(_libc.syscall(_long(_LANDLOCK_RESTRICT_SELF), _long(ruleset), _long(0)), "landlock_restrict_self")

@@ -32,6 +32,15 @@ def look(pid: int) -> Observation:
     return Observation(read_status(text), own_namespaces(pid))
 
 
+def membership(pid: int) -> bytes:
+    """Read which cgroups the worker is in."""
+    fd = os.open(f"/proc/{pid}/cgroup", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 16384)
+    finally:
+        os.close(fd)
+
+
 def read_status(text: bytes) -> dict[str, str]:
     """Return the wanted lines of a status file; the name of the program, which a guest chooses, is not among them."""
     # the first line is the name, escaped by the kernel, so no later line can be made up in it

@@ -122,7 +122,7 @@ class ParkedWorker:
         watch.drain()
         if listener is not None and listener.error is not None:
             raise listener.error
-        return self._ending(watch.farewell(), captures, elapsed)
+        return self._ending(watch.farewell, captures, elapsed)
 
     async def _send(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
         message = {
@@ -134,7 +134,6 @@ class ParkedWorker:
             "data_bytes": self.meter.data_limit(job.limits),
         }
         data = encode(Kind.START, json.dumps(message).encode())
-        self.job.setblocking(False)
         try:
             sent = self.job.send(data)
             if sent < len(data):
@@ -148,7 +147,7 @@ class ParkedWorker:
         Raises:
             WorkerLost: The guest never started, so another worker may take the job.
         """
-        if self._killed_by is None and Kind.STARTED not in (kind for kind, _ in _messages(self.job)):
+        if self._killed_by is None and _said(self.job, Kind.STARTED) is None:
             raise WorkerLost("the worker ended before it started the job")
         usage = self.meter.finish()
         killed_by = self._killed_by
@@ -211,12 +210,11 @@ class ParkedWorker:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """What the guest's parent saw: how it ended, what it used, and which processes it left."""
+    """What the guest's parent saw: how it ended and what it used."""
 
     wait_status: int
     cpu_us: int
     peak_kib: int
-    left: tuple[int, ...] = ()
 
 
 class _Listener:
@@ -259,7 +257,8 @@ class _Watch:
         self._events = worker.events
         self._anchor = worker.anchor
         self._bury = worker.bury
-        self._said: list[tuple[Kind, bytes]] = []
+        self.farewell: Farewell | None = None
+        """What was said of the guest's end; None when nobody was left to say it."""
         self._over = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -303,15 +302,8 @@ class _Watch:
             while self._take(fd):
                 pass
 
-    def farewell(self) -> Farewell | None:
-        """Return what was said of the guest's end, or None when nobody was left to say it."""
-        for kind, payload in self._said:
-            if kind is Kind.EXIT:
-                wait_status, cpu_us, peak_kib, *left = map(int, payload.split())
-                return Farewell(wait_status, cpu_us, peak_kib, tuple(left))
-        return None
-
     def _look(self) -> None:
+        told = False
         for fd, _ in self._events.poll(0):
             if fd in self._pipes:
                 if not self._take(fd):
@@ -319,8 +311,13 @@ class _Watch:
             elif fd == self._pidfd:
                 # a pidfd of pid 1 is readable only after the whole namespace is dead
                 self._finish()
+            elif self._anchor is not None and fd == self._anchor.pidfd:
+                self._events.unregister(fd)
+                self._anchor = None  # dead: its number may be another's by now
             else:
-                self._end_was_told()
+                told = True
+        if told:  # after what else there was: whether the anchor lives decides about the end
+            self._end_was_told()
 
     def _take(self, fd: int) -> bool:
         """Move one chunk; False when the pipe is at its end, or empty with nobody left to fill it."""
@@ -335,17 +332,19 @@ class _Watch:
 
     def _end_was_told(self) -> None:
         """The guest has ended; it is over when nothing of it is left, at the latest when its namespace is dead."""
-        self._said += _messages(self._status)
+        words = _said(self._status, Kind.EXIT)
+        if words is not None:
+            self.farewell = Farewell(*map(int, words.split()[:3]))
+            left = words.split()[3:]
+            # nobody is in a hurry about a run that was killed, and its caller may count on an empty box
+            if not self._worker.was_killed and self._is_alone(left):
+                self._finish()
+                return
         self._events.unregister(self._status)
-        farewell = self.farewell()
-        # nobody is in a hurry about a run that was killed, and its caller may count on an empty box
-        if farewell is not None and not self._worker.was_killed and self._is_alone(farewell.left):
-            self._finish()
-            return
         self._bury()
         self._events.register(self._pidfd, select.EPOLLIN)
 
-    def _is_alone(self, left: tuple[int, ...]) -> bool:
+    def _is_alone(self, left: list[bytes]) -> bool:
         return not left or (self._anchor is not None and self._anchor.is_all_of(left))
 
     def _finish(self) -> None:
@@ -394,25 +393,25 @@ class _Feed:
             self.end()
 
 
-def watch_ends(streams: Streams, status: socket.socket) -> select.epoll:
+def watch_ends(streams: Streams, status: socket.socket, job: socket.socket, anchor: Anchor | None) -> select.epoll:
     """Return the descriptor an event loop has to watch for a worker, ready before anybody waits."""
     status.setblocking(False)
+    job.setblocking(False)
     events = select.epoll()
     for end in (streams.stdout, streams.stderr, status.fileno()):
         events.register(end, select.EPOLLIN)
+    if anchor is not None:
+        events.register(anchor.pidfd, select.EPOLLIN)
     return events
 
 
-def _messages(end: socket.socket) -> list[tuple[Kind, bytes]]:
-    end.setblocking(False)
-    decoder = Decoder(limit=_CHUNK)
-    messages: list[tuple[Kind, bytes]] = []
+def _said(end: socket.socket, kind: Kind) -> bytes | None:
+    """Return the payload of the one message that is waiting, if there is one and it is of that kind."""
     try:
-        while data := end.recv(_CHUNK):
-            messages += decoder.feed(data)
+        messages = Decoder(limit=_CHUNK).feed(end.recv(_CHUNK))
     except (BlockingIOError, ConnectionError, ProtocolError):
-        return messages
-    return messages
+        return None
+    return messages[0][1] if messages and messages[0][0] is kind else None
 
 
 def _close_in_child() -> None:

@@ -7,13 +7,16 @@ worker cannot read, trace or signal it: the exit status it reports cannot be for
 from __future__ import annotations
 
 import binascii
+import ctypes
 import json
 import os
 import resource
 import signal
+import socket
 
 from ringfence.isolation import worker
-from ringfence.isolation.linux import anchor, kernel, landlock
+from ringfence.isolation.linux import kernel, landlock
+from ringfence.isolation.linux.steps import ANY, Code, Steps
 from ringfence.isolation.protocol import Kind, encode
 
 TYPE_CHECKING = False
@@ -22,6 +25,39 @@ if TYPE_CHECKING:
 
 GUEST_ID = 1000
 _QUEUED_SIGNALS = 1024
+_JOB = 3
+
+
+_SECCOMP_SET_MODE_FILTER = 1
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+class _Bytes(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_char_p), ("length", ctypes.c_size_t))
+
+
+_MOST_FDS = 2
+
+
+class _Rights(ctypes.Structure):
+    _fields_ = (
+        *(("size", ctypes.c_size_t), ("level", ctypes.c_int), ("kind", ctypes.c_int)),
+        ("fds", ctypes.c_int * _MOST_FDS),
+    )
+
+
+class _Message(ctypes.Structure):
+    _fields_ = (
+        *(("name", ctypes.c_void_p), ("name_length", ctypes.c_uint32)),
+        *(("data", ctypes.POINTER(_Bytes)), ("pieces", ctypes.c_size_t)),
+        *(("control", ctypes.POINTER(_Rights)), ("control_length", ctypes.c_size_t), ("flags", ctypes.c_int)),
+    )
+
+
+_SEALED = encode(Kind.SEALED)
 
 
 class Sealing:
@@ -32,17 +68,31 @@ class Sealing:
         self.seal_filter = binascii.a2b_base64(config["seal_filter"])
         self.init_filter = binascii.a2b_base64(config["init_filter"])
         self.landlock_abi: int = config["landlock_abi"]
+        self.code = Code(os.uname().machine)
         with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
             self.last_capability = int(file.read())
 
+    def give_up_everything(
+        self, steps: Steps, spec: dict[str, Any], writable: tuple[bytes, ...], free: tuple[int, int]
+    ) -> None:
+        """Put on the limits of `spec`, the Landlock domain and the guest's filter; there is no way back.
 
-def give_up_everything(spec: dict[str, Any], sealing: Sealing, writable: tuple[bytes, ...]) -> None:
-    """Put on the limits of `spec`, the Landlock domain and the guest's filter; there is no way back."""
-    limit(spec)
-    if sealing.landlock_abi:
-        landlock.enter(sealing.landlock_abi, writable)
-        landlock.prove()
-    kernel.load_filter(sealing.seal_filter)
+        `free` are the two lowest free descriptors.
+        """
+        limit(steps, spec)
+        if self.landlock_abi:
+            landlock.enter(steps, self.landlock_abi, writable, free)
+        program = _Program(len(self.seal_filter) // 8, self.seal_filter)
+        steps.add("seccomp", _SECCOMP_SET_MODE_FILTER, 0, program)
+
+
+def say_so(steps: Steps, fds: list[int]) -> None:
+    """Tell the host that the worker is sealed, so that it looks while the worker warms up, and hand over `fds`."""
+    size = _Rights.fds.offset + len(fds) * ctypes.sizeof(ctypes.c_int)
+    rights = _Rights(size, socket.SOL_SOCKET, socket.SCM_RIGHTS, (ctypes.c_int * _MOST_FDS)(*fds))
+    data = _Bytes(_SEALED, len(_SEALED))
+    message = _Message(None, 0, ctypes.pointer(data), 1, ctypes.pointer(rights), ctypes.sizeof(rights))
+    steps.add("sendmsg", _JOB, message, 0, expect=len(_SEALED))
 
 
 def report_failure(status: int, stage: str, error: BaseException) -> NoReturn:
@@ -52,19 +102,19 @@ def report_failure(status: int, stage: str, error: BaseException) -> NoReturn:
     os._exit(1)
 
 
-def limit(spec: dict[str, Any]) -> None:
+def limit(steps: Steps, spec: dict[str, Any]) -> None:
     """Bound each process; the zygote has seen to it that these are not above its own limits."""
+    # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
+    hard = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
+    queued = _QUEUED_SIGNALS if hard == resource.RLIM_INFINITY else min(_QUEUED_SIGNALS, hard)
     for what, most in (
         (resource.RLIMIT_FSIZE, spec["file_bytes"]),
         (resource.RLIMIT_NOFILE, spec["open_files"]),
         (resource.RLIMIT_NPROC, spec["pids"] + spec["own_pids"]),
+        (resource.RLIMIT_SIGPENDING, queued),
     ):
-        resource.setrlimit(what, (most, most))
-    # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
-    hard = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
-    queued = _QUEUED_SIGNALS if hard == resource.RLIM_INFINITY else min(_QUEUED_SIGNALS, hard)
-    resource.setrlimit(resource.RLIMIT_SIGPENDING, (queued, queued))
-    os.setsid()
+        steps.add("prlimit64", 0, what, (ctypes.c_uint64 * 2)(most, most), 0)
+    steps.add("setsid", expect=ANY)
 
 
 def shut_to_guest() -> None:
@@ -73,19 +123,13 @@ def shut_to_guest() -> None:
     kernel.set_dumpable(0)
 
 
-def become_worker(spec: dict[str, Any], job: int) -> NoReturn:
-    """Let go of everything but the job channel and wait for the job."""
-    kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
-    if job != 3:
-        os.dup2(job, 3)
-        kernel.close_all_from(4)
+def become_worker(spec: dict[str, Any]) -> NoReturn:
+    """Wait on descriptor 3 for the job; there is no other but the standard streams."""
     if spec["exec"]:
-        # its memory is not this one, so there is nothing to anchor
-        os.set_inheritable(3, True)
+        os.set_inheritable(_JOB, True)
         os.execve(spec["exec"][0], spec["exec"], os.environ)  # noqa: S606  a parked interpreter, named by the host
-    pidfd = anchor.cast(spec["anchor"]) if spec["anchor"] else None
     worker.warm()
-    worker.serve(3, pidfd)
+    worker.serve(_JOB)
 
 
 def watch(pid: int, status: int, sealing: Sealing) -> NoReturn:

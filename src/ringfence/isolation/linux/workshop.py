@@ -14,10 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError
+from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.linux import channel, observe
-from ringfence.isolation.linux.anchor import Anchor
-from ringfence.isolation.linux.cgroup_contract import CgroupHost
+from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
+from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
 from ringfence.isolation.linux.parked import ParkedWorker, Streams, watch_ends
@@ -81,18 +81,30 @@ def open_ends() -> tuple[HostEnds, InsideEnds]:
     return host, InsideEnds(status_inside, job_inside, stdin_inside, stdout_inside, stderr_inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A box whose first process waits, at `gate`, to be admitted."""
+@dataclass(slots=True)
+class Place:
+    """Where a box that is being built will be counted, and the descriptors by which its first process moves in."""
 
     sandbox_id: str
+    cgroup: RunCgroup | None = None
+    entrances: tuple[int, ...] = ()
+
+    def shut(self) -> None:
+        """Close the entrances; whoever was to use them has copies."""
+        for fd in self.entrances:
+            os.close(fd)
+        self.entrances = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box whose first process seals itself and becomes, or starts, the worker."""
+
     backend: str
     sandbox_type: SandboxType
     spec: WorkerSpec
     ends: HostEnds
-    gate: socket.socket
-    first_pid: int
-    """The process that goes into the cgroup while it is alone; all the guest's are its children."""
+    place: Place
     init_pid: int
     pidfd: int
     """Of pid 1: killing it kills everything in the box."""
@@ -126,32 +138,50 @@ class Workshop:
         """Whether a cgroup counts the memory of runs here; waits until that is known."""
         return "memory" in self.look_around().result().report.controllers
 
+    def reserve(self, sandbox_id: str) -> Place:
+        """Make the cgroup of a box that is going to be built; either `park` or `give_up` comes next."""
+        cgroups = self.look_around().result()
+        place = Place(sandbox_id)
+        if cgroups.report.kind != "none":
+            place.cgroup = cgroups.create(sandbox_id, own_process_on_top(self._limits))
+        with self._lock:
+            self._held += 1
+        try:
+            if place.cgroup is not None:
+                place.entrances = place.cgroup.entrances()
+        except BaseException:
+            self.give_up(place)
+            raise
+        return place
+
+    def give_up(self, place: Place) -> None:
+        """Take back the place of a box that was not built."""
+        place.shut()
+        self._bury(Meter((), place.cgroup, frozenset()))
+
     def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
-        """Admit the init to its cgroup, wait for its worker, and look at it.
+        """Wait for the worker of a box, and look at it.
 
         Raises:
             IsolationUnavailable: The kernel does not report every promised layer.
         """
         cgroups = self.look_around().result()
-        with self._lock:
-            self._held += 1
-        roots = (box.init_pid, box.first_pid)
-        meter = Meter(roots, None, frozenset())
-        anchor: int | None = None
+        meter = Meter((box.init_pid,), box.place.cgroup, cgroups.report.controllers)
+        heard = _Heard(box.ends)
         try:
-            if cgroups.report.kind != "none":
-                cgroup = cgroups.create(box.sandbox_id, own_process_on_top(self._limits))
-                meter = Meter(roots, cgroup, cgroups.report.controllers)
-                cgroup.attach(box.first_pid)
-            box.gate.send(b"g")
-            worker_pid, anchor = _await_ready(box.ends)
+            worker_pid = heard.sealed()
             meter.roots = (box.init_pid, worker_pid)
-            meter.anchor_pid = pid_of(anchor) if anchor is not None else None
+            box.directory.arrive(heard.take())
+            anchor = None
+            if heard.received:
+                anchor = Anchor(heard.received[0])
+                meter.anchor_pid = anchor.pid
+                wait_until_at_rest(anchor.pid)
             layers = self._observe(worker_pid, box, cgroups)
+            heard.ready(worker_pid)
             meter.park()
         except BaseException:
-            if anchor is not None:
-                os.close(anchor)
+            heard.let_go()
             self._bury(meter)
             raise
 
@@ -160,7 +190,7 @@ class Workshop:
             on_discard()
 
         return ParkedWorker(
-            sandbox_id=box.sandbox_id,
+            sandbox_id=box.place.sandbox_id,
             backend=box.backend,
             sandbox_type=box.sandbox_type,
             spec=box.spec,
@@ -171,8 +201,8 @@ class Workshop:
             status=box.ends.status,
             job=box.ends.job,
             streams=box.ends.streams,
-            events=watch_ends(box.ends.streams, box.ends.status),
-            anchor=Anchor(anchor) if anchor is not None else None,
+            events=watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor),
+            anchor=anchor,
             directory=box.directory,
             meter=meter,
             on_discard=discard,
@@ -181,6 +211,8 @@ class Workshop:
     def _observe(self, worker_pid: int, box: Box, cgroups: CgroupHost) -> Layers:
         seen = observe.look(worker_pid)
         observe.require_sealed(seen, self._host_namespaces, filters=_FILTERS_PER_WORKER)
+        if box.place.cgroup is not None and not box.place.cgroup.holds(observe.membership(worker_pid)):
+            raise IsolationUnavailable("the worker is not in its cgroup; nothing ran in it")
         controllers = cgroups.report.controllers
         missing = ", ".join(cgroups.report.missing)
         unheld = (f"no cgroup holds {missing}; `ringfence doctor` says why",) if missing else ()
@@ -268,27 +300,61 @@ def pid_of(pidfd: int) -> int:
     return pid
 
 
-def _await_ready(ends: HostEnds) -> tuple[int, int | None]:
-    """Wait until the worker is parked; return its pid, as the kernel attached it, and a pidfd of its anchor."""
-    decoder = Decoder(limit=4096)
-    space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
-    while True:
+class _Heard:
+    """What a box says until its worker is parked."""
+
+    def __init__(self, ends: HostEnds) -> None:
+        self._ends = ends
+        self._decoder = Decoder(limit=4096)
+        self._messages: list[tuple[Kind, int]] = []
+        self.received: list[int] = []
+        """Descriptors that came with the words: of the run's own file system, and of its anchor if there is one."""
+
+    def sealed(self) -> int:
+        """Wait until the worker is sealed; return its pid, as the kernel attached it."""
+        return self._next(Kind.SEALED)
+
+    def take(self) -> int:
+        """Take over the first descriptor that came."""
+        if not self.received:
+            raise InternalError("a worker kept its file system to itself")
+        return self.received.pop(0)
+
+    def let_go(self) -> None:
+        """Close what nobody took."""
+        for fd in self.received:
+            os.close(fd)
+        self.received = []
+
+    def ready(self, worker_pid: int) -> None:
+        """Wait until that worker waits for its job."""
+        if self._next(Kind.READY) != worker_pid:
+            raise InternalError("another process than the sealed worker says that it is ready")
+
+    def _next(self, due: Kind) -> int:
+        while not self._messages:
+            self._listen()
+        kind, pid = self._messages.pop(0)
+        if kind is not due:
+            raise InternalError(f"a worker said {kind.name} where {due.name} was due")
+        return pid
+
+    def _listen(self) -> None:
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * _DESCRIPTOR.size)
         try:
-            data, ancillary, _, _ = ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:
             raise InternalError("the worker did not become ready in time") from None
         except ConnectionError:
             data, ancillary = b"", []
         attached = {kind: payload for _, kind, payload in ancillary}
-        for kind, payload in decoder.feed(data):
-            if kind is Kind.READY and socket.SCM_CREDENTIALS in attached:
-                anchor = attached.get(socket.SCM_RIGHTS)
-                pid: int = _CREDENTIALS.unpack(attached[socket.SCM_CREDENTIALS])[0]
-                return pid, _DESCRIPTOR.unpack(anchor)[0] if anchor else None
+        self.received += [fd for (fd,) in _DESCRIPTOR.iter_unpack(attached.get(socket.SCM_RIGHTS, b""))]
+        for kind, payload in self._decoder.feed(data):
             if kind is Kind.FAILED:
                 raise InternalError(f"the worker could not be sealed: {payload.decode('utf-8', 'replace')}")
+            self._messages.append((kind, _CREDENTIALS.unpack(attached[socket.SCM_CREDENTIALS])[0]))
         if not data:
-            raise InternalError(f"the worker ended before it was ready: {_last_words(ends.status)}")
+            raise InternalError(f"the worker ended before it was ready: {_last_words(self._ends.status)}")
 
 
 def _last_words(status: socket.socket) -> str:

@@ -17,7 +17,7 @@ from ringfence.isolation.linux import landlock
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.sealed import GUEST_ID
-from ringfence.isolation.linux.workshop import Box, HostEnds, Workshop, open_ends, pid_of
+from ringfence.isolation.linux.workshop import Box, HostEnds, Place, Workshop, open_ends, pid_of
 from ringfence.isolation.native import identity
 from ringfence.isolation.native.fork_server import ForkServer
 from ringfence.operation import Language
@@ -78,7 +78,13 @@ class NativeBackend:
         command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
         generation = self._take_generation(spec)
         try:
-            box = self._build(spec, command, generation.server)
+            place = self._workshop.reserve(f"rf-{secrets.token_hex(6)}")
+            try:
+                box = self._build(spec, command, generation.server, place)
+            except BaseException:
+                self._workshop.give_up(place)
+                raise
+            place.shut()
             try:
                 return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
             except BaseException:
@@ -88,13 +94,12 @@ class NativeBackend:
             self._give_back(generation)
             raise
 
-    def _build(self, spec: WorkerSpec, command: list[str] | None, server: ForkServer) -> Box:
+    def _build(self, spec: WorkerSpec, command: list[str] | None, server: ForkServer, place: Place) -> Box:
         session = self._session(spec.session_id) if spec.session_id is not None else None
         offset = self._offset(session, server)
-        sandbox_id = f"rf-{secrets.token_hex(6)}"
         message = {
-            "id": sandbox_id,
-            "hostname": sandbox_id,
+            "id": place.sandbox_id,
+            "hostname": place.sandbox_id,
             "uid": offset,
             "disk_bytes": spec.disk_bytes,
             "inodes": spec.inodes,
@@ -105,33 +110,33 @@ class NativeBackend:
             # only where the guest can be kept from waking it: the version of Landlock that does so
             "anchor": server.landlock_abi if server.landlock_abi >= landlock.SIGNALS_SCOPED_SINCE else None,
             "exec": command,
+            "layered": session is not None,
+            "entrances": len(place.entrances),
         }
         parked_over = session.generation() if session is not None else 0
         try:
-            ends, init, worker, directory = _spawn(server, message, session)
+            ends, init = _spawn(server, message, place.entrances, session)
         except BaseException:
             if session is not None:
                 session.close()
             raise
-        run_directory = RunDirectory(directory, server.owner(offset), session, parked_over)
+        directory = RunDirectory(server.owner(offset), session, parked_over)
         try:
-            first_pid, init_pid = _pid_then_close(worker), pid_of(init)
+            init_pid = pid_of(init)
         except BaseException:  # the box died at once, with its zygote for example
             ends.close()
             os.close(init)
-            run_directory.close()
+            directory.close()
             raise
         return Box(
-            sandbox_id=sandbox_id,
             backend=self.name,
             sandbox_type=SandboxType.NATIVE,
             spec=spec,
             ends=ends,
-            gate=ends.job,
-            first_pid=first_pid,
+            place=place,
             init_pid=init_pid,
             pidfd=init,
-            directory=run_directory,
+            directory=directory,
             landlock_abi=server.landlock_abi,
         )
 
@@ -195,16 +200,16 @@ class NativeBackend:
 
 
 def _spawn(
-    server: ForkServer, message: dict[str, Any], session: SessionWorkspace | None
-) -> tuple[HostEnds, int, int, int]:
-    """Have the zygote start a box that holds the inside ends; return ours, pidfds of init and worker, its directory."""
+    server: ForkServer, message: dict[str, Any], entrances: tuple[int, ...], session: SessionWorkspace | None
+) -> tuple[HostEnds, int]:
+    """Have the zygote start a box that holds the inside ends; return ours and a pidfd of its init."""
     host, inside = open_ends()
     lower: list[int] = []
     try:
         if session is not None:
             lower.append(server.open_work_directory(session.work_fd))
         streams = (inside.stdin, inside.stdout, inside.stderr)
-        init, worker, directory = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower))
+        init = server.spawn(message, (inside.status.fileno(), inside.job.fileno(), *streams, *lower, *entrances))
     except BaseException:
         host.close()
         raise
@@ -212,11 +217,4 @@ def _spawn(
         inside.close()
         for fd in lower:
             os.close(fd)
-    return host, init, worker, directory
-
-
-def _pid_then_close(pidfd: int) -> int:
-    try:
-        return pid_of(pidfd)
-    finally:
-        os.close(pidfd)
+    return host, init

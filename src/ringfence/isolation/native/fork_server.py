@@ -70,8 +70,8 @@ class ForkServer:
         if word not in answer:
             raise InternalError(f"the box's launcher said {answer} where {word!r} was due")
 
-    def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> list[int]:
-        """Build a box with an init and a worker that holds copies of `fds`; return pidfds of both and its directory.
+    def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> int:
+        """Start a box whose worker holds copies of `fds`, and return a pidfd of its init.
 
         Raises:
             WorkerLost: The zygote died; another one is needed.
@@ -92,7 +92,7 @@ class ForkServer:
                 raise WorkerLost("the zygote is gone")
         if "failed" in answer:
             raise IsolationUnavailable(f"the box cannot be built here: {answer['failed']}")
-        return received
+        return received[0]
 
     def owner(self, offset: int) -> tuple[int, int] | None:
         """Return the host's uid and gid of a guest, or None when they are the caller's own."""

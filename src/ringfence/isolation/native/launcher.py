@@ -50,6 +50,9 @@ def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any])
         hard = resource.getrlimit(what)[1]
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (bound, bound))
+    # every run costs the zygote a few descriptors; a worker's own number is lowered before it is sealed
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0o022)
     if config["mapped_by_host"]:
         # as root, while host paths below directories like /root can still be walked

@@ -15,11 +15,19 @@ import signal
 import socket
 
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
-from ringfence.isolation.native import box, settle, template
+from ringfence.isolation.native import settle, template
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
+
+
+_MAKES_A_KIND = (
+    *("disk_bytes", "inodes", "open_files", "file_bytes", "pids", "own_pids"),
+    *("layered", "entrances", "anchor", "exec"),
+)
+_MOST_KINDS = 16
+_FILLERS = 8
 
 
 class Run:
@@ -44,6 +52,14 @@ class Run:
         self._opened.append(fd)
         return fd
 
+    def tell(self) -> None:
+        """Take the worker's end from the kernel and pass it on."""
+        _, wait_status, usage = os.wait4(self.worker, 0)
+        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, self.left())
+        with contextlib.suppress(OSError):  # the host no longer listens
+            os.write(self.status, words)
+        self.told = True
+
     def left(self) -> bytes:
         """Return the pids of the init's children, which all that lost its parent has become."""
         return os.pread(self._children, 1024, 0)
@@ -63,32 +79,33 @@ def main(control: socket.socket, config: dict[str, Any], trees: list[int]) -> No
     # before anything is preloaded: a package's code runs when it is imported
     kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
     interpreter.prepare(config)
-    own = box.own_namespaces()
+    serving = Zygote(control, sealing)
     channel.send(control, {"ready": True})
-    Zygote(control, sealing, own).serve()
+    serving.serve()
 
 
 class Zygote:
     """Forks on request and reaps on death, one thing after the other."""
 
-    def __init__(self, control: socket.socket, sealing: sealed.Sealing, own: dict[str, int]) -> None:
+    def __init__(self, control: socket.socket, sealing: sealed.Sealing) -> None:
         """Watch the host's channel from now on."""
         self._control = control
         self._sealing = sealing
-        self._own = own
+        self._own_processes = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._waiting = select.epoll()
         self._waiting.register(control, select.EPOLLIN)
         self._runs: dict[int, Run] = {}
         """By the pidfd that tells of the next thing to happen to the run."""
+        self._settlings: dict[tuple[str, ...], settle.Settling] = {}
+        # so many are our own that what is received is above every number a worker gives its own
+        self._fillers = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(_FILLERS)]
 
     def serve(self) -> NoReturn:
         """Work until the host's end is closed."""
         while True:
             for fd, _ in self._waiting.poll():
                 if fd in self._runs:
-                    # by hand: the host has a copy of the descriptor, so closing ours would not do it
-                    self._waiting.unregister(fd)
-                    self._step(self._runs.pop(fd))
+                    self._step(fd, self._runs.pop(fd))
                     continue
                 spec, fds = channel.receive(self._control)
                 if spec is None:
@@ -96,49 +113,59 @@ class Zygote:
                 self._spawn(spec, fds)
 
     def _spawn(self, spec: dict[str, Any], fds: list[int]) -> None:
-        ends = settle.Endpoints(*fds)
-        opened = list(fds)
+        ends = settle.Endpoints(fds)
         started: list[int] = []
         try:
+            settling = self._settling(spec)
+            settling.prepare(spec, ends)
+            kernel.unshare(kernel.CLONE_NEWPID)
             try:
-                directory = box.build(spec, ends.lower)
-                opened.append(directory)
                 started.append(os.posix_spawn(template.IDLE, ["init"], {}))
                 worker = os.fork()
                 if worker == 0:
-                    settle.main(spec, ends, self._sealing)
+                    settling.main(spec)
                 started.append(worker)
             finally:
-                box.leave(self._own)
+                kernel.setns(self._own_processes, kernel.CLONE_NEWPID)
             run = Run(started[0], worker, ends.status)
         except OSError as error:
             _end(started)
             channel.send(self._control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
         else:
             self._expect(run, run.worker_pidfd)
-            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd, run.worker_pidfd, directory])
+            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd])
             # what the end of a run will touch is copied now, after the fork, so that nobody waits for it then
             sealed.farewell(0, 0.0, 0.0, 0, run.left())
         finally:
-            for fd in opened:
+            for fd in fds:
                 os.close(fd)
+
+    def _settling(self, spec: dict[str, Any]) -> settle.Settling:
+        """Return the steps for workers like this one, listed once."""
+        key = tuple(str(spec[name]) for name in _MAKES_A_KIND)
+        settling = self._settlings.get(key)
+        if settling is None:
+            if len(self._settlings) >= _MOST_KINDS:
+                self._settlings.clear()
+            settling = self._settlings[key] = settle.Settling(spec, self._sealing)
+        return settling
 
     def _expect(self, run: Run, pidfd: int) -> None:
         self._runs[pidfd] = run
         self._waiting.register(pidfd, select.EPOLLIN)
 
-    def _step(self, run: Run) -> None:
+    def _step(self, pidfd: int, run: Run) -> None:
         """Take note of a death: the worker's first, which the host is told; then the init's, whom the host kills."""
-        if run.told:
+        over = run.told
+        if not over:
+            run.tell()
+        # by hand: the host has a copy of the descriptor, so closing ours would not do it
+        self._waiting.unregister(pidfd)
+        if over:
             os.waitpid(run.init, 0)
             run.release()
-            return
-        _, wait_status, usage = os.wait4(run.worker, 0)
-        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, run.left())
-        with contextlib.suppress(OSError):  # the host no longer listens
-            os.write(run.status, words)
-        run.told = True
-        self._expect(run, run.init_pidfd)
+        else:
+            self._expect(run, run.init_pidfd)
 
 
 def _end(started: list[int]) -> None:

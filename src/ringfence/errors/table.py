@@ -1,0 +1,241 @@
+"""The one table of what Ringfence's codes and reasons mean: HTTP status, exit code, whether to try again.
+
+The codes are those of the specification, letter by letter. Reasons are finer and only ever added; one says something
+here only where it differs from its code. `docs/errors` has a page for every code, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+UNCLASSIFIED = "UNKNOWN.INTERNAL"
+RESERVED_FAMILIES = ("NETWORK",)
+"""Families that the specification names without giving them a code: nothing else may take them."""
+
+
+class Reason(NamedTuple):
+    """One reason under a code; what is `None` is as the code says."""
+
+    meaning: str
+    http_status: int | None = None
+    exit_code: int | None = None
+    retryable: bool | None = None
+
+
+class Code(NamedTuple):
+    """One stable code; `retryable` is whether the same request may succeed later with nobody changing anything."""
+
+    title: str
+    http_status: int
+    exit_code: int
+    retryable: bool
+    grpc: str
+    reasons: Mapping[str, Reason]
+
+
+class Answer(NamedTuple):
+    """What a door answers for one code and reason."""
+
+    title: str
+    http_status: int
+    exit_code: int
+    retryable: bool
+
+    @property
+    def is_denial(self) -> bool:
+        """Whether somebody said no, or has yet to say yes; otherwise something is wrong or has failed."""
+        return self.exit_code in _DENIED
+
+
+def answer(code: str, reason: str) -> Answer:
+    """Return what `code` with `reason` means; a code or reason nobody registered never looks milder than it may be."""
+    entry = TABLE.get(code) or TABLE[UNCLASSIFIED]
+    found = entry.reasons.get(reason) or _UNDER_ANY_CODE.get(reason) or _LIKE_ITS_CODE
+    return Answer(
+        entry.title,
+        entry.http_status if found.http_status is None else found.http_status,
+        entry.exit_code if found.exit_code is None else found.exit_code,
+        entry.retryable if found.retryable is None else found.retryable,
+    )
+
+
+def page_of(code: str) -> str:
+    """Return where the project explains `code`."""
+    return f"docs/errors/{code}.md"
+
+
+_DENIED = (3, 4)
+_LIKE_ITS_CODE = Reason("")
+# A person can still say yes: the command tells that apart from a refusal, whichever code carries it.
+_UNDER_ANY_CODE = {"consent_required": Reason("a person has to agree first", exit_code=4)}
+
+_PERMISSION_DENY = {
+    "not_granted": Reason("no grant allows this operation"),
+    "no_grant": Reason("the call brought no grant", http_status=401),
+    "bad_token": Reason("the grant cannot be read, or was changed after it was signed", http_status=401),
+    "unknown_key": Reason("the grant is signed by a key that is not trusted here", http_status=401),
+    "expired": Reason("the grant's time is over"),
+    "not_yet_valid": Reason("the grant's time has not come"),
+    "revoked": Reason("the grant was revoked"),
+    "call_mismatch": Reason("the grant was made for another call"),
+    "replayed": Reason("the grant's call is closed: it was used before"),
+    "subject_mismatch": Reason("the grant was made for somebody else"),
+    "consent_required": Reason("a person has to agree first", exit_code=4),
+    "consent_expired": Reason("a person agreed, too long ago", exit_code=4),
+    "consent_mismatch": Reason("a person agreed to a different request", exit_code=4),
+}
+_DENY_TOOL = {
+    "tool_denied": Reason("the policy does not let this role use the tool"),
+    "unknown_tool": Reason("no policy names the tool"),
+    "manifest_mismatch": Reason("the tool's manifest does not declare this operation"),
+    "argument": Reason("a command or an argument does not fit its template"),
+    "no_verdict": Reason("a rule could not come to an answer, which counts as no"),
+}
+_CAPABILITY_BLOCKED = {
+    "blocked": Reason("a rule of the sandbox forbids the operation"),
+    "blacklist": Reason("the target is on a deny list"),
+    "path_traversal": Reason("the path is absolute, climbs with '..', or crosses a symlink or a mount"),
+    "path": Reason("the path lies outside what is allowed"),
+    "read_only": Reason("this part of the workspace is for reading"),
+    "special_file": Reason("a device, fifo, socket or link is where a file is needed"),
+    "changed": Reason(
+        "it was changed by somebody else in the middle of the operation", http_status=409, retryable=True
+    ),
+    "unreadable": Reason("the file's own permissions forbid it"),
+    "too_large": Reason("more bytes than one operation may move"),
+    "max_files": Reason("the workspace holds as many files as it may"),
+    "max_depth": Reason("the directories lie deeper than allowed"),
+    "too_many_entries": Reason("the directory has more entries than one operation may look at"),
+    "domain": Reason("the host is not on the list of allowed names"),
+    "port": Reason("the port is not allowed"),
+    "scheme": Reason("the scheme is not allowed"),
+    "method": Reason("the method is not allowed"),
+    "mime": Reason("the content type is not allowed"),
+    "redirect": Reason("a redirect leads to where nothing is allowed"),
+    "private_address": Reason("the name resolves to an address that is not public"),
+    "language": Reason("the language is not allowed"),
+}
+_UNAVAILABLE = {
+    "unavailable": Reason("something this needs is not there now"),
+    "isolation_unavailable": Reason("the required isolation cannot be had on this machine", retryable=False),
+    "cgroups_missing": Reason("the profile requires a cgroup, and there is none here", retryable=False),
+    "interpreter_unreadable": Reason("the box's user cannot read the interpreter", retryable=False),
+    "runtime_missing": Reason("no interpreter on this machine runs the language", retryable=False),
+    "extra_missing": Reason("an optional part of the package is not installed", retryable=False),
+    "no_package_client": Reason("neither uv nor pip is installed", retryable=False),
+    "package_timeout": Reason("building the package environment took too long"),
+    "package_index_unreachable": Reason("the package index does not answer"),
+    "package_store_unwritable": Reason("the package environment cannot be stored"),
+    "artifacts_not_written": Reason("an artifact could not be written to the host"),
+    "busy": Reason("somebody else holds it now"),
+    "connect_failed": Reason("the other side does not accept connections"),
+    "name_resolution": Reason("the name could not be resolved"),
+    "no_gpu": Reason("this machine has no such GPU", retryable=False),
+}
+_TIMEOUT = {
+    "timeout": Reason("something outside did not answer in time"),
+    "connect_timeout": Reason("no connection within the time allowed"),
+    "read_timeout": Reason("no answer within the time allowed"),
+    "wall_timeout": Reason("the run reached its wall-clock limit", retryable=False),
+    "cpu_timeout": Reason("the run reached its cpu-time limit", retryable=False),
+}
+_BUDGET_EXCEEDED = {
+    "budget": Reason("a budget is used up"),
+    "calls": Reason("no calls are left"),
+    "bytes_in": Reason("no bytes may come in any more"),
+    "bytes_out": Reason("no bytes may go out any more"),
+    "cpu_ms": Reason("no cpu time is left"),
+    "gpu_ms": Reason("no GPU time is left"),
+    "file_count": Reason("no files may be made any more"),
+    "wall_ms": Reason("no wall-clock time is left"),
+    "memory": Reason("the run reached its memory limit"),
+    "disk": Reason("the files do not fit into the workspace"),
+    "workspace_disk": Reason("the session's files would outgrow their quota"),
+    "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
+    "concurrency": Reason("as many operations as allowed are under way", retryable=True),
+}
+_VALIDATION_FAILED = {
+    "invalid_request": Reason("the request cannot be carried out as written"),
+    "usage": Reason("the command line is wrong"),
+    "not_in_this_version": Reason("the part that would do this has not landed"),
+    "path_traversal": Reason(
+        "a path in the request is absolute, climbs with '..', or crosses a symlink", http_status=400
+    ),
+    "invalid_path": Reason("a path in the request cannot be a file name"),
+    "invalid_name": Reason("a name in the request is none"),
+    "invalid_text": Reason("a text in the request is not text, or not Unicode"),
+    "invalid_content": Reason("a file's content in the request is neither bytes nor text"),
+    "invalid_input": Reason("an input named on the command line cannot be taken"),
+    "invalid_env": Reason("an environment variable in the request is not one"),
+    "invalid_args": Reason("the arguments are not a list of texts"),
+    "invalid_limit": Reason("a limit is not a number that can be kept"),
+    "invalid_package": Reason("a required package is not written as one"),
+    "invalid_packages": Reason("the packages are not a list of texts"),
+    "invalid_preload": Reason("a module to preload is not a module's name"),
+    "invalid_pool_size": Reason("the pool size is not a whole number from 0"),
+    "invalid_session_id": Reason("the session's id is not a plain name"),
+    "invalid_range": Reason("an offset, a length, a size or a cursor is out of range"),
+    "invalid_operation": Reason("the operation has a field that is missing, unknown or of another type"),
+    "invalid_url": Reason("a URL is not one that every client reads alike"),
+    "invalid_host": Reason("the name or address of a host is not one"),
+    "invalid_capability": Reason("a capability is not written as one"),
+    "invalid_denial": Reason("a rule that denies is not written as one"),
+    "invalid_glob": Reason("a pattern of paths or names is not one"),
+    "invalid_budget": Reason("a budget is not an amount of something that is counted"),
+    "invalid_grant": Reason("a grant lacks a field, or has one that cannot be"),
+    "invalid_manifest": Reason("a manifest has mistakes; each is named with its place"),
+    "invalid_policy": Reason("a policy has mistakes; each is named with its place"),
+    "invalid_yaml": Reason("a file is not YAML, or uses a part of it that is not read here"),
+    "invalid_value": Reason("a setting has a value that it cannot have"),
+    "invalid_unit": Reason("a size or a time is not written with a unit that is known"),
+    "not_canonical": Reason("a value cannot be written in one way only, so it cannot be hashed"),
+    "isolation_too_weak": Reason("the isolation asked for is weaker than the risk requires"),
+    "invalid_handle": Reason("the handle was never given out, or was freed"),
+    "not_found": Reason("there is nothing of this name", http_status=404),
+    "exists": Reason("there is something of this name, and replacing it was not asked for", http_status=409),
+    "not_empty": Reason("the directory has entries, and deleting them was not asked for", http_status=409),
+    "is_a_directory": Reason("a directory is where a file is needed"),
+    "not_a_directory": Reason("something else is where a directory is needed"),
+    "nul_byte": Reason("a text in the request has a NUL byte"),
+    "too_large": Reason("the request has more bytes than are taken"),
+    "too_many_files": Reason("the request has more files than are taken"),
+    "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows"),
+    "unknown_language": Reason("there is no such language"),
+    "unknown_isolation": Reason("there is no such isolation"),
+    "unknown_security_mode": Reason("there is no such security mode"),
+    "unknown_operation": Reason("there is no such operation"),
+    "preload_failed": Reason("a module to preload could not be imported"),
+    "no_wheel": Reason("a package has no wheel, and nothing is built from source"),
+    "package_not_found": Reason("no such package was found"),
+    "unreadable": Reason("a file named on the command line cannot be read"),
+    "artifacts_not_empty": Reason("the directory for artifacts has entries"),
+    "artifacts_unwritable": Reason("the directory for artifacts cannot be written"),
+}
+_EXECUTION_FAILED = {
+    "execution_failed": Reason("an executor failed at its own work"),
+    "unknown": Reason("the run was ended from outside, by nobody Ringfence knows", exit_code=1),
+    "io": Reason("the disk or the file system failed under the operation"),
+}
+_INTERNAL = {
+    "internal": Reason("Ringfence itself failed"),
+    "cgroup": Reason("a run's cgroup could not be made"),
+    "wrong_output": Reason("a measured program gave the wrong output"),
+}
+
+TABLE: Mapping[str, Code] = MappingProxyType(
+    {
+        "SANDBOX.PERMISSION_DENY": Code("Not authorised", 403, 3, False, "PERMISSION_DENIED", _PERMISSION_DENY),
+        "POLICY.DENY_TOOL": Code("Tool use denied", 403, 3, False, "PERMISSION_DENIED", _DENY_TOOL),
+        "SANDBOX.CAPABILITY_BLOCKED": Code(
+            "Blocked by the sandbox", 403, 3, False, "PERMISSION_DENIED", _CAPABILITY_BLOCKED
+        ),
+        "PROVIDER.UNAVAILABLE": Code("Not available now", 503, 7, True, "UNAVAILABLE", _UNAVAILABLE),
+        "LLM.TIMEOUT": Code("Timed out", 504, 6, True, "DEADLINE_EXCEEDED", _TIMEOUT),
+        "QUOTA.BUDGET_EXCEEDED": Code("Budget exceeded", 429, 5, False, "RESOURCE_EXHAUSTED", _BUDGET_EXCEEDED),
+        "SCHEMA.VALIDATION_FAILED": Code("Invalid request", 422, 2, False, "INVALID_ARGUMENT", _VALIDATION_FAILED),
+        "TOOL.EXECUTION_FAILED": Code("Execution failed", 500, 8, False, "INTERNAL", _EXECUTION_FAILED),
+        "UNKNOWN.INTERNAL": Code("Internal error", 500, 8, False, "UNKNOWN", _INTERNAL),
+    }
+)
