@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from ringfence.capability.budget import KINDS, UNLIMITED, Budget
+from ringfence.capability.budget import KINDS, UNLIMITED, Amount, Budget
 from ringfence.errors import InvalidRequest
 
-SYSTEM_BUDGET: Final = Budget(**dict.fromkeys(KINDS, UNLIMITED))
+_ALL: dict[str, Amount] = dict.fromkeys(KINDS, UNLIMITED)
+SYSTEM_BUDGET: Final = Budget(**_ALL)
 """What an instance has when its policy says nothing; `unlimited` must be written, and this is where it is."""
 
 _LONGEST_NAME = 256

@@ -100,8 +100,8 @@ def standings(cursor: Cursor, wanted: Iterable[Key]) -> dict[Key, Standing]:
         row = cursor.execute(_STANDING, (scope.kind.value, scope.tenant, scope.name, kind)).fetchone()
         if row is None:
             continue
-        # what is not a number compares in SQLite, and would let everything through
-        if type(row[0]) is not int or type(row[1]) is not int:
+        # less than nothing would be a larger budget
+        if type(row[0]) is not int or type(row[1]) is not int or min(row) < 0:
             raise _damaged(f"what the {scope} has used of {kind}")
         found[scope, kind] = Standing(*row)
     return found
