@@ -6,6 +6,7 @@ Budgets live in it; whoever records runs can begin and end them in the very tran
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import threading
@@ -37,16 +38,16 @@ class Database:
         self._schemas = schemas
         self._wait_seconds = wait_seconds
         self._connection: Connection | None = None
-        self._inherited: list[Connection] = []
         self._lock_fd: int | None = None
         # protects the connection: one transaction at a time
         self._turn = threading.Lock()
         _IN_THIS_PROCESS.add(self)
 
     def leave_to_parent(self) -> None:
-        """Begin anew in a forked child; the parent's connection is kept, for closing it would write to its log."""
+        """Begin anew in a forked child; the parent's connection is never closed, for that could write to its log."""
         if self._connection is not None:
-            self._inherited.append(self._connection)
+            # one reference too many, or the interpreter closes it when the child ends
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
             self._connection = None
         if self._lock_fd is not None:
             os.close(self._lock_fd)

@@ -33,7 +33,7 @@ _TABLES = (
     ) WITHOUT ROWID
     """,
 )
-_STANDING = "SELECT settled, held FROM budget_account WHERE scope = ? AND tenant = ? AND name = ? AND kind = ?"
+_STANDING = "SELECT kind, settled, held FROM budget_account WHERE scope = ? AND tenant = ? AND name = ?"
 _CHANGE = """
     UPDATE budget_account SET settled = settled + ?, held = held + ?
     WHERE scope = ? AND tenant = ? AND name = ? AND kind = ?
@@ -95,15 +95,18 @@ def forget(cursor: Cursor, scopes: Iterable[Scope]) -> None:
 
 def standings(cursor: Cursor, wanted: Iterable[Key]) -> dict[Key, Standing]:
     """Return where the scopes stand; one that never was asked for anything is not among them."""
-    found: dict[Key, Standing] = {}
+    kinds: dict[Scope, list[str]] = {}
     for scope, kind in wanted:
-        row = cursor.execute(_STANDING, (scope.kind.value, scope.tenant, scope.name, kind)).fetchone()
-        if row is None:
-            continue
-        # less than nothing would be a larger budget
-        if type(row[0]) is not int or type(row[1]) is not int or min(row) < 0:
-            raise _damaged(f"what the {scope} has used of {kind}")
-        found[scope, kind] = Standing(*row)
+        kinds.setdefault(scope, []).append(kind)
+    found: dict[Key, Standing] = {}
+    for scope, of_scope in kinds.items():
+        for kind, settled, held in cursor.execute(_STANDING, (scope.kind.value, scope.tenant, scope.name)).fetchall():
+            if kind not in of_scope:
+                continue
+            # less than nothing would be a larger budget
+            if type(settled) is not int or type(held) is not int or settled < 0 or held < 0:
+                raise _damaged(f"what the {scope} has used of {kind}")
+            found[scope, kind] = Standing(settled, held)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -40,6 +41,8 @@ def refused(home: Path, match: str | None = None) -> Unavailable:
     meter = SqliteMeter.in_home(home, wait_seconds=0.05)
     with pytest.raises(Unavailable, match=match) as error:
         meter.reserve(CHAIN, ONE, "ex")
+    with contextlib.suppress(Unavailable):
+        meter.close()
     return error.value
 
 
@@ -159,7 +162,9 @@ def fill(home: Path, most_bytes: int) -> int:
 def test_a_file_that_may_not_grow_refuses_and_keeps_what_was_given(tmp_path: Path) -> None:
     given = fill(tmp_path, 300_000)
     assert given > 0
-    assert len(SqliteMeter.in_home(tmp_path).recover()) == given
+    meter = SqliteMeter.in_home(tmp_path)
+    assert len(meter.recover()) == given
+    meter.close()
 
 
 @pytest.mark.needs("root")

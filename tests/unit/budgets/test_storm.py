@@ -102,7 +102,8 @@ def test_what_a_dead_process_used_is_settled_where_a_figure_is_still_there(tmp_p
 
 
 def test_a_clock_that_jumps_neither_frees_nor_forgets_anything(tmp_path: Path) -> None:
-    held = SqliteMeter.in_home(tmp_path).reserve(chain_of(Budget(calls=2)), Budget(calls=1), "ex")
+    meter = SqliteMeter.in_home(tmp_path)
+    held = meter.reserve(chain_of(Budget(calls=2)), Budget(calls=1), "ex")
     code = f"""
 import time
 shift = 0
@@ -114,10 +115,10 @@ from ringfence.budgets.sqlite import SqliteMeter
 meter = SqliteMeter.in_home(Path({str(tmp_path)!r}))
 for shift in (-10**9, 10**9, 10**10):
     print(meter.recover())
+meter.close()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "()\n" * 3
-    meter = SqliteMeter.in_home(tmp_path)
     assert meter.settle(held, used(calls=1)).was_open
     assert meter.standing(TENANT, "calls") == Standing(1, 0)
     meter.close()
@@ -138,3 +139,27 @@ def test_a_forked_child_opens_the_file_for_itself_and_leaves_the_parents_alone(t
     assert os.waitpid(child, 0)[1] == 0
     assert meter.standing(TENANT, "calls") == Standing(1, 1)
     meter.close()
+
+
+def test_a_forked_child_that_ends_in_the_ordinary_way_leaves_the_parents_log_alone(tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+from pathlib import Path
+from ringfence.budgets.sqlite import SqliteMeter
+from ringfence.capability.budget import Budget
+from tests.unit.budgets.accounts import TENANT, chain_of, used
+home = Path({str(tmp_path)!r})
+meter = SqliteMeter.in_home(home)
+held = meter.reserve(chain_of(Budget(calls=9)), Budget(calls=1), "ex")
+log = (home / "ringfence.db-wal").stat().st_size
+if (child := os.fork()) == 0:
+    sys.exit()
+os.waitpid(child, 0)
+print(log > 0, (home / "ringfence.db-wal").stat().st_size == log)
+meter.settle(held, used(calls=1))
+print(*meter.standing(TENANT, "calls"))
+meter.close()
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-Werror", "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("True True\n1 0\n", "")
