@@ -28,6 +28,7 @@ from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
+    from ringfence.risk.policy import UnifiedRiskPolicy
 
 _GRANT_MS = 3_600_000
 
@@ -76,9 +77,14 @@ def make_admission(home: Path) -> Admission:
 
 def assess(code: str, language: str) -> RiskLevel:
     """Ask the static analysis how risky a program looks."""
+    return _analysis().assess(code, language).level
+
+
+@cache
+def _analysis() -> type[UnifiedRiskPolicy]:
     from ringfence.risk.policy import UnifiedRiskPolicy
 
-    return UnifiedRiskPolicy.assess(code, language).level
+    return UnifiedRiskPolicy
 
 
 def make_authority(policy_file: Path | None, clock: Clock) -> LocalAuthority:

@@ -6,6 +6,7 @@ The simple API never shows a grant, and the pipeline behind it is the one that a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.authority.layers import Request
@@ -16,12 +17,14 @@ from ringfence.operation.code import CodeRun, Language
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.policy import PolicySnapshot
+    from ringfence.authority.policy_view import PolicyView
     from ringfence.authority.profile import Profile
     from ringfence.operation.form import Operation
 
 Issue = Callable[["PolicySnapshot", str, str | None, str], "Grant"]
 """Mint the grant of one call: policy, tool, role, call id."""
 
+_MOST_KNOWN = 256
 _TOOL_OF = {
     "fs_read": "file_read",
     "fs_stat": "file_list",
@@ -56,6 +59,8 @@ class LocalAuthority:
         self._policy = policy
         self._issue = issue
         self._builder = builder or ProfileBuilder()
+        # by what the policy says and what the caller asks, which are held so that no identity is taken by another
+        self._known: dict[tuple[int, int], tuple[Profile, PolicyView, Request]] = {}
 
     def profile(
         self, operation: Operation, *, call_id: str, role: str | None = None, request: Request = NO_REQUEST
@@ -67,6 +72,14 @@ class LocalAuthority:
         """
         policy = self._policy()
         tool = tool_of(operation)
-        manifest = built_in_manifest(tool, policy.view(tool, role).capabilities)
+        view = policy.view(tool, role)
         grant = self._issue(policy, tool, role, call_id)
-        return self._builder.build(grant, manifest, policy, tool=tool, role=role, request=request)
+        known = self._known.get((id(view), id(request)))
+        if known is None:
+            manifest = built_in_manifest(tool, view.capabilities)
+            profile = self._builder.build(grant, manifest, policy, tool=tool, role=role, request=request)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[id(view), id(request)] = profile, view, request
+            return profile
+        return replace(known[0], call_id=grant.call_id, expires_at=grant.expires_at)

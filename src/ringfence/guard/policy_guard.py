@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
-from ringfence.authority.levels import Decision, IsolationLevel, RiskLevel
-from ringfence.authority.profile import Profile
+from ringfence.authority.levels import Decision, IsolationLevel, RiskLevel, SideEffect
+from ringfence.authority.profile import Profile, SecurityMode
 from ringfence.errors import ToolDenied
 from ringfence.guard.consent import Consent
 from ringfence.guard.rules import RULES, Case, Rule
@@ -38,8 +39,7 @@ class PolicyGuard:
 
     def risk_of(self, profile: Profile, operation: Operation) -> tuple[RiskLevel, RiskLevel]:
         """Return the risk as it was declared, and with what the static analysis found."""
-        inputs = RiskInputs(manifest=profile.safety, side_effects=profile.side_effects, dangers=profile.dangers)
-        declared = effective_risk(inputs).level
+        declared = _declared(profile.safety, profile.side_effects, profile.dangers)
         if not isinstance(operation, CodeRun):
             return declared, declared
         return declared, max(declared, self._assess(operation.code, operation.language))
@@ -47,9 +47,20 @@ class PolicyGuard:
 
 def isolation_for(profile: Profile, operation: Operation, risk: RiskLevel) -> RequiredIsolation:
     """Return the isolation that the risk and the policy's floor demand."""
-    needed = required_isolation(risk, profile.security_mode, runs_code=isinstance(operation, CodeRun))
-    floor = profile.isolation_floor if isinstance(operation, CodeRun) else IsolationLevel.BROKER
+    runs_code = isinstance(operation, CodeRun)
+    return _isolation(risk, profile.security_mode, profile.isolation_floor, runs_code=runs_code)
+
+
+@lru_cache(maxsize=256)
+def _isolation(risk: RiskLevel, mode: SecurityMode, floor: IsolationLevel, *, runs_code: bool) -> RequiredIsolation:
+    needed = required_isolation(risk, mode, runs_code=runs_code)
+    floor = floor if runs_code else IsolationLevel.BROKER
     return RequiredIsolation(max(needed.least, floor), max(needed.preferred, floor), needed.needs_call_consent)
+
+
+@lru_cache(maxsize=256)
+def _declared(safety: RiskLevel, side_effects: frozenset[SideEffect], dangers: tuple[str, ...]) -> RiskLevel:
+    return effective_risk(RiskInputs(manifest=safety, side_effects=side_effects, dangers=dangers)).level
 
 
 def _ask(rule: Rule, case: Case) -> Answer | None:

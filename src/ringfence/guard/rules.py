@@ -23,6 +23,14 @@ from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.form import Operation
 
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
+# made once: most rules say yes to most calls
+_YES = {
+    name: Answer(name, _ALLOW)
+    for name in (
+        *("tool", "time", "manifest", "grant", "deny_lists", "capability", "size"),
+        *("environment", "commands", "consent"),
+    )
+}
 _MOST_SPELLINGS = 256
 _CHANGING = frozenset({SideEffect.WRITE, SideEffect.PROCESS})
 
@@ -47,7 +55,7 @@ Rule = Callable[[Case], Answer | None]
 def tool(case: Case) -> Answer:
     """The policy lets this role use the tool at all."""
     if case.profile.refusal is None:
-        return Answer("tool", _ALLOW)
+        return _YES["tool"]
     name, role = case.profile.tool_name or "this tool", case.profile.role
     if case.profile.refusal == "unknown_role":
         return Answer("tool", _DENY, ToolDenied.code, "tool_denied", f"the policy knows no role {role!r}")
@@ -59,14 +67,14 @@ def time(case: Case) -> Answer:
     end = case.profile.expires_at
     if end is not None and case.now_ms >= end:
         return Answer("time", _DENY, Denied.code, "expired", f"the grant ended at {end}, it is {case.now_ms}")
-    return Answer("time", _ALLOW)
+    return _YES["time"]
 
 
 def manifest(case: Case) -> Answer:
     """The tool's manifest declares such operations."""
     refusal = case.profile.declared.refusal(case.operation)
     if refusal is None:
-        return Answer("manifest", _ALLOW)
+        return _YES["manifest"]
     if isinstance(case.operation, ProcExec) and case.profile.declared.of("proc.exec"):
         return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
     return Answer(
@@ -78,7 +86,7 @@ def grant(case: Case) -> Answer:
     """The grant gives it."""
     refusal = case.profile.granted.refusal(case.operation)
     if refusal is None:
-        return Answer("grant", _ALLOW)
+        return _YES["grant"]
     return Answer("grant", _DENY, Denied.code, "not_granted", f"the grant does not give it: {refusal}")
 
 
@@ -86,7 +94,7 @@ def capability(case: Case) -> Answer:
     """It is within what ceiling, policy, manifest, grant and request allow together."""
     refusal = case.profile.capabilities.refusal(case.operation)
     if refusal is None:
-        return Answer("capability", _ALLOW)
+        return _YES["capability"]
     if isinstance(case.operation, ProcExec):
         return Answer("capability", _DENY, ToolDenied.code, "argument", refusal)
     return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation), refusal)
@@ -96,7 +104,7 @@ def deny_lists(case: Case) -> Answer:
     """It is on no deny list."""
     refusal = case.profile.denials.refusal(case.operation)
     if refusal is None:
-        return Answer("deny_lists", _ALLOW)
+        return _YES["deny_lists"]
     return Answer("deny_lists", _DENY, CapabilityBlocked.code, "blacklist", refusal)
 
 
@@ -113,7 +121,7 @@ def size(case: Case) -> Answer | None:
     if amount > most:
         detail = f"{amount} bytes are more than the {most} one operation may write or send"
         return Answer("size", _DENY, CapabilityBlocked.code, "too_large", detail)
-    return Answer("size", _ALLOW)
+    return _YES["size"]
 
 
 def environment(case: Case) -> Answer | None:
@@ -125,7 +133,7 @@ def environment(case: Case) -> Answer | None:
         if not any(fnmatchcase(name, pattern) for pattern in allowed):
             detail = f"the policy lets no variable {name} in"
             return Answer("environment", _DENY, CapabilityBlocked.code, "blocked", detail)
-    return Answer("environment", _ALLOW)
+    return _YES["environment"]
 
 
 def commands(case: Case) -> Answer | None:
@@ -146,7 +154,7 @@ def commands(case: Case) -> Answer | None:
         judgement.verdict is CommandVerdict.UNKNOWN and profile.allowed_commands is not None
     ):
         return Answer("commands", _DENY, ToolDenied.code, "argument", "; ".join(judgement.reasons[:3]))
-    return Answer("commands", _ALLOW)
+    return _YES["commands"]
 
 
 def policy_rules(case: Case) -> Answer | None:
@@ -177,7 +185,7 @@ def consent(case: Case) -> Answer:
         return _consented(case, Source.SESSION, "the policy's mode asks about everything")
     needed = case.declared_risk >= RiskLevel.HIGH or bool(profile.side_effects & _CHANGING)
     if not needed:
-        return Answer("consent", _ALLOW)
+        return _YES["consent"]
     return _consented(case, Source.POLICY, f"{case.declared_risk} risk: somebody has to agree")
 
 
@@ -189,7 +197,7 @@ RULES: tuple[Rule, ...] = (
 
 def _consented(case: Case, least: Source, why: str) -> Answer:
     if _agreed(case, least):
-        return Answer("consent", _ALLOW)
+        return _YES["consent"]
     given = case.consent
     if given is not None and given.expires_at_ms is not None and case.now_ms >= given.expires_at_ms:
         return Answer("consent", _ASK, Denied.code, "consent_expired", f"{why}; the consent given has expired")
