@@ -57,9 +57,7 @@ class Engine:
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
-    backend = make_backend(settings)
-    keeper = Keeper(backend, settings.pool, default=_default_spec(settings))
-    executor = CodeExecutor(keeper, lambda packages: build_environment(packages, settings.home))
+    executor, keeper = build_box(settings)
     clock = SystemClock()
     orchestrator = Orchestrator(
         executor, TimeOrdered(), PolicyGuard(assess), clock, cache(lambda: make_admission(settings.home))
@@ -115,6 +113,12 @@ def _minted(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, c
         budget=view.budget,
         decision_key_fingerprint="local",
     )
+
+
+def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
+    """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
+    keeper = Keeper(make_backend(settings), settings.pool, default=_default_spec(settings))
+    return CodeExecutor(keeper, lambda packages: build_environment(packages, settings.home)), keeper
 
 
 def build_environment(packages: tuple[str, ...], home: Path) -> str:

@@ -17,11 +17,15 @@ from ringfence.outcome import ExecutionResult
 AsyncTimed = Callable[[], Awaitable[float]]
 
 
-class Manager(Protocol):
-    """What the bench calls of `SandboxManager`."""
+class Runs(Protocol):
+    """What is timed."""
 
     async def execute_code(self, *, language: str, code: str) -> ExecutionResult:
         """Run `code` once."""
+
+
+class Manager(Runs, Protocol):
+    """What the bench calls of `SandboxManager`."""
 
     def pool_pids(self) -> Iterable[tuple[int, int]]:
         """Return the host pids of init and worker for every parked pair."""
@@ -68,12 +72,13 @@ class Bench:
     """Everything a case needs."""
 
     open_manager: OpenManager
+    open_box: Callable[[], AbstractAsyncContextManager[Runs]]
     settings: Settings
     environment: Callable[[Sequence[str]], Path]
     say: Callable[[str], None]
 
 
-def ours(manager: Manager, code: str, expected: str, *, language: str = "python") -> AsyncTimed:
+def ours(manager: Runs, code: str, expected: str, *, language: str = "python") -> AsyncTimed:
     """Return a function that makes one whole `execute_code` call and gives its seconds, its output checked."""
 
     async def call() -> float:

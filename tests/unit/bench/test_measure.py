@@ -71,7 +71,7 @@ def bench_of(manager: ScriptedManager, place: Path = Path("/nowhere")) -> Bench:
     def environment(packages: Sequence[str]) -> Path:
         return place
 
-    return Bench(open_manager=manager, settings=TINY, environment=environment, say=lambda _: None)
+    return Bench(open_manager=manager, open_box=manager, settings=TINY, environment=environment, say=lambda _: None)
 
 
 def measured(lines: Sequence[Line]) -> dict[str, bool]:
@@ -107,9 +107,9 @@ def test_pairs_alternate_and_both_sides_have_as_many() -> None:
 def test_warm_uses_the_default_pool_and_prints_the_closed_loop_beside_it() -> None:
     manager = ScriptedManager()
     result = asyncio.run(warm(bench_of(manager)))
-    assert manager.opened == [{}]
-    assert manager.calls == TINY.warm_up + 2 * TINY.pairs
-    assert measured(result.lines) == {"warm_p50": True, "warm_p99": True, "governed_p50": False}
+    assert manager.opened == [{}, {}]  # the box alone, and the whole
+    assert manager.calls == 2 * TINY.warm_up + 3 * TINY.pairs
+    assert measured(result.lines) == {"warm_p50": True, "warm_p99": True, "governed_p50": True}
     assert [series.name for series in result.series] == [
         "warm: bare",
         "warm: ringfence",

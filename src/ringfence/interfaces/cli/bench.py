@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ringfence.bench.bare import WrongOutput, interpreter
+from ringfence.bench.box import open_box
 from ringfence.bench.measure import CASES, measure
 from ringfence.bench.subject import QUICK, Bench, OpenManager, Settings
 from ringfence.errors import InternalError
@@ -33,6 +34,7 @@ def bench_command(
     with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as store:
         bench = Bench(
             open_manager=open_manager or _sandbox_manager(),
+            open_box=open_box,
             settings=settings or (QUICK if options.quick else Settings()),
             environment=lambda packages: _environment(packages, Path(store)),
             say=_say,
