@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
 import ringfence
 from ringfence import capability
 from ringfence.capability.form import KINDS
+from ringfence.operation.form import from_json as read_operation
 
 KNOWN = (
     "SandboxManager", "ExecutionRequest", "SecurityMode", "RiskLevel", "UnifiedRiskPolicy", "RiskAssessment",
@@ -64,3 +66,18 @@ def test_what_a_run_used_is_a_budget_with_all_six_numbers() -> None:
     six = {"calls": 1, "bytes_out": 0, "bytes_in": 0, "cpu_ms": 3, "gpu_ms": 0, "file_count": 0}
     assert six.items() <= asdict(used).items()
     assert ringfence.Budget(calls=5).meet(used).calls == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation"),
+    [
+        (capability.TmpUse(), {"op": "tmp_alloc", "size_bytes": 1}),
+        (capability.FsRead("inputs"), {"op": "fs_read", "path": "inputs/a"}),
+        (capability.ProcExec("git"), {"op": "proc_exec", "tool": "git", "args": ["status"]}),
+    ],
+)
+def test_what_is_not_granted_is_not_allowed(kind: Any, operation: dict[str, object]) -> None:
+    wanted = read_operation(operation)
+    assert ringfence.Capabilities([kind]).allows(wanted)
+    assert not ringfence.Capabilities([capability.SysGpu("any")]).allows(wanted)
+    assert not ringfence.Capabilities().allows(wanted)
