@@ -43,7 +43,7 @@ def parts() -> set[str]:
 
 
 @cache
-def tests_of(file: str) -> frozenset[str]:
+def functions_in(file: str) -> frozenset[str]:
     path = ROOT / file
     if not path.is_file():
         return frozenset()
@@ -65,4 +65,4 @@ def test_a_requirement_is_shown_by_tests_or_waits_for_a_part_that_is_named(entry
     assert waiting or tests
     # nothing but tests: a remark beside them could stand for one that is missing
     assert NAMED.sub("", tests).strip(", ") == ""
-    assert [f"{file}::{name}" for file, name in NAMED.findall(tests) if name not in tests_of(file)] == []
+    assert [f"{file}::{name}" for file, name in NAMED.findall(tests) if name not in functions_in(file)] == []
