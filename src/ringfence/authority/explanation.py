@@ -35,6 +35,9 @@ _HELD_BY = {
     "isolation": _KERNEL,
     "net_mode": _KERNEL,
     "net.http": "proxy",
+    "mime_allow": "proxy",
+    "env_allow": _HOST,
+    "output_inline": _HOST,
     # what a program is called says little about what it does
     "denied_commands": "best-effort",
     "denied_domains": "proxy",

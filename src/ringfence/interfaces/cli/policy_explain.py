@@ -164,15 +164,7 @@ def _head(call: _Call, profile: Profile | None, excess: InvalidRequest | None) -
         if profile.dangers
         else "dangers   none"
     )
-    if profile.mime_allow is not None:
-        lines.append(f"mime      {', '.join(sorted(profile.mime_allow)) or 'none'}")
-    return [
-        *lines,
-        f"env       {', '.join(sorted(profile.env_allow)) or 'none'}",
-        f"output    {'inline' if profile.output_inline else 'digest only'}",
-        f"mode      {profile.security_mode}",
-        f"profile   {profile.profile_hash}",
-    ]
+    return [*lines, f"profile   {profile.profile_hash}"]
 
 
 def _fields(
