@@ -10,15 +10,20 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar
 
 from ringfence import engines, wiring
-from ringfence.authority.profile import Isolation, Profile, SecurityMode
+from ringfence.authority.layers import Request
+from ringfence.authority.limit_names import FIELDS
+from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import InvalidRequest
+from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import ExecutionResult, OnOutput
 from ringfence.portal import portal
 
 Content = bytes | str
+_DEFAULTS = Limits()
+_calls = TimeOrdered()
 _NOTHING: Mapping[str, Content] = MappingProxyType({})
 _Choice = TypeVar("_Choice", SecurityMode, Isolation)
 # the usual types first: asking an abstract one is slow, and this is on the way of every run
@@ -26,7 +31,7 @@ _TEXTS = (str, bytes)
 _LISTS = (tuple, list, Iterable)
 _MAPPINGS = (dict, Mapping)
 _BYTES = (bytes, bytearray, memoryview)
-_LATER = ("policy_file", "role", "docker_url", "confirmation_service", "aio_pool", "url", "api_key")
+_LATER = ("docker_url", "confirmation_service", "aio_pool", "url", "api_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ def run(
     security_mode: str = "strict",
     pool_size: int | None = None,
     home: str | Path | None = None,
+    policy_file: str | Path | None = None,
+    role: str | None = None,
     on_output: OnOutput | None = None,
 ) -> ExecutionResult:
     """Run `code` in a box of its own and wait for it; works in any thread, also beside a running event loop.
@@ -74,6 +81,7 @@ def run(
     Raises:
         InvalidRequest: Something about the request is wrong; nothing ran.
         IsolationUnavailable: This machine cannot isolate it; nothing ran.
+        Denied: The policy does not allow it; nothing ran.
     """
     request = ExecutionRequest(
         code,
@@ -89,7 +97,13 @@ def run(
         _with_memory(limits, memory_mb),
     )
     manager = SandboxManager(
-        session_id, security_mode=security_mode, isolation=isolation, pool_size=pool_size, home=home
+        session_id,
+        security_mode=security_mode,
+        isolation=isolation,
+        pool_size=pool_size,
+        home=home,
+        policy_file=policy_file,
+        role=role,
     )
     manager.keep_engine()
     return portal().call(manager.execute(request, on_output=on_output))
@@ -110,9 +124,13 @@ class SandboxManager:
         limits: Limits | None = None,
         require_cgroups: bool = False,
         home: str | Path | None = None,
+        policy_file: str | Path | None = None,
+        role: str | None = None,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
+
+        `policy_file` is read again whenever it changes; `role` is one of its agent roles.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -126,19 +144,22 @@ class SandboxManager:
         self._session_id = session_id
         self._packages = _strings("packages", packages)
         self._preload = _strings("preload", preload)
-        self._profile = Profile(
-            limits=limits or Limits(),
-            security_mode=_choice(SecurityMode, security_mode, "security_mode"),
-            isolation=_choice(Isolation, isolation, "isolation"),
-            require_cgroups=require_cgroups,
-        )
+        self._limits = limits or _DEFAULTS
+        self._security_mode = _choice(SecurityMode, security_mode, "security_mode")
+        self._isolation = _choice(Isolation, isolation, "isolation")
+        self._require_cgroups = require_cgroups
         self._settings = wiring.Settings(
             home=Path(home) if home is not None else wiring.default_home(),
-            isolation=self._profile.isolation,
-            limits=self._profile.limits,
+            isolation=self._isolation,
+            limits=self._limits,
             pool=_pool_policy(pool_size),
             preload=() if self._packages else self._preload,
+            policy_file=Path(policy_file) if policy_file is not None else None,
         )
+        if role is not None and not isinstance(role, str):
+            raise InvalidRequest(f"role must be text, not {role!r}", reason="invalid_name")
+        self._role = role
+        self._usual_request: Request | None = None
         self._held: engines.Hold | None = None
 
     async def __aenter__(self) -> Self:
@@ -198,8 +219,11 @@ class SandboxManager:
             IsolationUnavailable: This machine cannot isolate it; nothing ran.
         """
         operation = self._operation(request)
-        profile = self._bounded(request)
-        return await self._engine().orchestrator.run(operation, profile, on_output)
+        engine = self._engine()
+        profile = engine.authority.profile(
+            operation, call_id=_calls.new("call"), role=self._role, request=self._requested(request)
+        )
+        return await engine.orchestrator.run(operation, profile, on_output)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
@@ -236,15 +260,29 @@ class SandboxManager:
             session_id=self._session_id,
         )
 
-    def _bounded(self, request: ExecutionRequest) -> Profile:
-        limits = request.limits or self._profile.limits
+    def _requested(self, request: ExecutionRequest) -> Request:
+        """Return what the caller asks for of its own accord: only what differs from the system's defaults."""
+        if request.limits is None and request.timeout is None:
+            if self._usual_request is None:
+                self._usual_request = self._request_for(self._limits)
+            return self._usual_request
+        limits = request.limits or self._limits
         if request.timeout is not None:
             if isinstance(request.timeout, bool) or not isinstance(request.timeout, int | float):
                 raise InvalidRequest(
                     f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
                 )
             limits = replace(limits, wall_seconds=float(request.timeout))
-        return self._profile if limits is self._profile.limits else replace(self._profile, limits=limits)
+        return self._request_for(limits)
+
+    def _request_for(self, limits: Limits) -> Request:
+        asked = {name: value for name in FIELDS if (value := getattr(limits, name)) != getattr(_DEFAULTS, name)}
+        return Request(
+            limits=asked,
+            isolation=self._isolation,
+            security_mode=self._security_mode,
+            require_cgroups=self._require_cgroups,
+        )
 
 
 class OutputStream:

@@ -24,6 +24,14 @@ class Executor(Protocol):
         ...
 
 
+class Clock(Protocol):
+    """What time it is for everything that expires."""
+
+    def now_ms(self) -> int:
+        """Return wall time, in milliseconds since the epoch."""
+        ...
+
+
 class Identifiers(Protocol):
     """Where new names come from."""
 

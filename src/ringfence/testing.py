@@ -11,11 +11,19 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ringfence.authority.grant import Grant
+from ringfence.authority.levels import RiskLevel
+from ringfence.authority.local import LocalAuthority
+from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
+from ringfence.guard.policy_guard import PolicyGuard
+from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun
+from ringfence.operation.form import Operation
+from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import Ending, Harvest, Job, WorkerSpec
+from ringfence.ports import Ending, Executor, Harvest, Job, WorkerSpec
 
 
 def ended(
@@ -41,8 +49,24 @@ def ended(
     )
 
 
+def standard_profile(operation: Operation, limits: Limits = Limits(), policy: PolicySnapshot = BUILT_IN) -> Profile:
+    """Return what `operation` gets under a policy, by default the built-in one, with just these limits."""
+    authority = LocalAuthority(lambda: policy, _grant)
+    return replace(authority.profile(operation, call_id="call_test"), limits=limits)
+
+
+def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str) -> Grant:
+    view = policy.view(tool, role)
+    return Grant("test", "test", tool, call_id, view.capabilities, 1 << 52, view.budget, "test")
+
+
+def orchestrator_over(executor: Executor) -> Orchestrator:
+    """Return the real pipeline in front of a stand-in; its guard takes every program for harmless."""
+    return Orchestrator(executor, TimeOrdered(), PolicyGuard(lambda _code, _language: RiskLevel.SAFE), FrozenClock())
+
+
 class FrozenClock:
-    """A monotonic clock that moves only when told to."""
+    """A clock that moves only when told to; implements `ports.Clock`, and is called where seconds are wanted."""
 
     def __init__(self, now: float = 1000.0) -> None:
         """Start at `now` seconds."""
@@ -51,6 +75,10 @@ class FrozenClock:
     def __call__(self) -> float:
         """Return the time."""
         return self._now
+
+    def now_ms(self) -> int:
+        """Return the time in milliseconds."""
+        return round(self._now * 1000)
 
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass."""
@@ -77,6 +105,17 @@ class ScriptedExecutor:
         return replace(result, exec_id=exec_id)
 
 
+AS_A_BOX_LOOKS = Layers(
+    namespaces=("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"),
+    capabilities_empty=True,
+    no_new_privs=True,
+    seccomp_filters=2,
+    host_uid=1000,
+    notes=("scripted: nothing was isolated, because nothing ran",),
+)
+"""What a stand-in shows the pipeline, which would refuse anything less."""
+
+
 @dataclass(eq=False)
 class ScriptedWorker:
     """Implements `ports.Worker`: ends as the backend's script says, and counts what was done to it."""
@@ -86,8 +125,8 @@ class ScriptedWorker:
     script: Callable[[Job], Ending]
     harvested: Harvest = field(default_factory=Harvest)
     backend: str = "scripted"
-    sandbox_type: SandboxType = SandboxType.SUBPROCESS
-    layers: Layers = field(default_factory=Layers)
+    sandbox_type: SandboxType = SandboxType.NATIVE
+    layers: Layers = AS_A_BOX_LOOKS
     init_pid: int = 0
     worker_pid: int = 0
     placed: dict[str, bytes] = field(default_factory=dict)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ringfence.authority.grant import Grant
+from ringfence.authority.levels import RiskLevel
+from ringfence.authority.local import LocalAuthority
+from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.clock import SystemClock
 from ringfence.executors.code import CodeExecutor
+from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.tiers import FirstAvailable
 from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Orchestrator
-from ringfence.ports import Backend, WorkerSpec
+from ringfence.ports import Backend, Clock, WorkerSpec
 from ringfence.workspaces.home import default_home as default_home
+
+_GRANT_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +37,16 @@ class Settings:
     pool: PoolPolicy = field(default_factory=PoolPolicy)
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
+    policy_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A working core: the pipeline and the pool behind it."""
+    """A working core: who allows, the pipeline, and the pool behind it."""
 
     orchestrator: Orchestrator
     keeper: Keeper
+    authority: LocalAuthority
 
 
 def build(settings: Settings) -> Engine:
@@ -43,7 +54,46 @@ def build(settings: Settings) -> Engine:
     backend = make_backend(settings)
     keeper = Keeper(backend, settings.pool, default=_default_spec(settings))
     executor = CodeExecutor(keeper, lambda packages: build_environment(packages, settings.home))
-    return Engine(Orchestrator(executor, TimeOrdered()), keeper)
+    clock = SystemClock()
+    orchestrator = Orchestrator(executor, TimeOrdered(), PolicyGuard(assess), clock)
+    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock))
+
+
+def assess(code: str, language: str) -> RiskLevel:
+    """Ask the static analysis how risky a program looks."""
+    from ringfence.risk.policy import UnifiedRiskPolicy
+
+    return UnifiedRiskPolicy.assess(code, language).level
+
+
+def make_authority(policy_file: Path | None, clock: Clock) -> LocalAuthority:
+    """Return what gives calls of this process their profiles, under the policy of the file or the built-in one.
+
+    Raises:
+        InvalidRequest: The policy file is broken or cannot be read.
+    """
+    if policy_file is None:
+        policy: Callable[[], PolicySnapshot] = lambda: BUILT_IN  # noqa: E731
+    else:
+        from ringfence.authority.policy_source import PolicySource
+        from ringfence.stores.policy_file import PolicyFile
+
+        policy = PolicySource(PolicyFile(policy_file)).current
+    return LocalAuthority(policy, lambda snapshot, tool, role, call_id: _minted(snapshot, tool, role, call_id, clock))
+
+
+def _minted(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, clock: Clock) -> Grant:
+    view = policy.view(tool, role)
+    return Grant(
+        tenant="local",
+        subject_id="local",
+        tool_name=tool,
+        call_id=call_id,
+        capabilities=view.capabilities,
+        expires_at=clock.now_ms() + _GRANT_MS,
+        budget=view.budget,
+        decision_key_fingerprint="local",
+    )
 
 
 def build_environment(packages: tuple[str, ...], home: Path) -> str:

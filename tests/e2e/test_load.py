@@ -14,16 +14,14 @@ from pathlib import Path
 import pytest
 
 from ringfence import ExecutionResult, SandboxManager, engines, wiring
-from ringfence.authority.profile import Profile
 from ringfence.executors.code import CodeExecutor
-from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.linux.outfit import outfit
 from ringfence.isolation.native.backend import NativeBackend, Recycling
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
-from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.ports import WorkerSpec
+from ringfence.testing import orchestrator_over, standard_profile
 from ringfence.workspaces.session import SessionWorkspace
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(0)]
@@ -182,13 +180,14 @@ async def test_zygotes_are_recycled_under_load_without_an_error(count: Callable[
         recycling=Recycling(after_spawns=10),
     )
     keeper = Keeper(backend, PoolPolicy(), default=WorkerSpec())
-    orchestrator = Orchestrator(CodeExecutor(keeper, lambda _: ""), TimeOrdered())
+    orchestrator = orchestrator_over(CodeExecutor(keeper, lambda _: ""))
     others = child_pids()  # of engines that other tests have left running
     zygotes: set[int] = set()
 
     async def caller() -> None:
         for number in range(count(400)):
-            result = await orchestrator.run(CodeRun(Language.PYTHON, f"print({number})"), Profile())
+            operation = CodeRun(Language.PYTHON, f"print({number})")
+            result = await orchestrator.run(operation, standard_profile(operation))
             assert result.stdout == f"{number}\n"
             zygotes.update(child_pids())
 

@@ -56,7 +56,7 @@ def resolver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Every path attack is made against the kernel's resolver and against the walk that replaces it."""
     if request.param == "walk":
 
-        def missing(*_: object) -> int:
+        def missing(*_: object, in_tree_links: bool = False) -> int:
             raise OSError(errno.ENOSYS, "filtered")
 
         monkeypatch.setattr(beneath, "_openat2", missing)

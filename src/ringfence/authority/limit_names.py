@@ -67,7 +67,8 @@ def check_stated(limits: Mapping[str, Any]) -> None:
     for name, value in limits.items():
         if name not in FIELDS:
             raise InvalidRequest(f"{str(name)[:100]!r} is not a limit", reason="invalid_limit")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        kinds = (int,) if FIELDS[name] is int else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
             raise InvalidRequest(f"{name} must be a number above 0, not {value!r}", reason="invalid_limit")
 
 

@@ -100,7 +100,9 @@ def _others(before: PolicyView, after: PolicyView, change: Any) -> Iterator[Chan
         )
     if before.env_allow != after.env_allow:
         had, has = before.env_allow, after.env_allow
-        yield change("env_allow", tuple(sorted(had)), tuple(sorted(has)), bool(has - had), bool(had - has))
+        wider = has is None or (had is not None and bool(has - had))
+        narrower = had is None or (has is not None and bool(had - has))
+        yield change("env_allow", _names(had), _names(has), wider, narrower)
     if before.mime_allow != after.mime_allow:
         old, new = before.mime_allow, after.mime_allow
         wider = new is None or (old is not None and bool(new - old))
@@ -146,3 +148,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return "—" if value is None else str(value)
+
+
+def _names(allowed: frozenset[str] | None) -> tuple[str, ...]:
+    return ("any",) if allowed is None else tuple(sorted(allowed))

@@ -38,7 +38,8 @@ class PolicyView:
     risk: RiskLevel
     isolation: IsolationLevel
     mime_allow: frozenset[str] | None
-    env_allow: frozenset[str]
+    env_allow: frozenset[str] | None
+    allowed_commands: tuple[str, ...] | None
     output_inline: bool
     budget: Budget
     lasting_secrets: frozenset[str]
@@ -75,7 +76,8 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         risk=values.get("risk_level") or (known.risk if known else RiskLevel.SAFE),
         isolation=_isolation(scopes),
         mime_allow=values.get("mime_allow"),
-        env_allow=frozenset(values.get("env_allow", ())),
+        env_allow=frozenset(values["env_allow"]) if "env_allow" in values else None,
+        allowed_commands=tuple(values["allowed_commands"]) if "allowed_commands" in values else None,
         output_inline=values.get("output_inline", True),
         budget=values.get("budget", INHERITED),
         lasting_secrets=frozenset(secret.name for secret in policy.secrets if secret.scope == "conversation"),

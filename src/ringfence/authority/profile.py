@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from ringfence.authority.levels import IsolationLevel, NetMode, RiskLevel, SideEffect
+from ringfence.authority.levels import ApprovalMode, IsolationLevel, NetMode, RiskLevel, SideEffect
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
 
 if TYPE_CHECKING:
+    from ringfence.authority.rule import Rule
     from ringfence.authority.whitelists import Mappings, Whitelists
     from ringfence.operation.form import Operation
 
@@ -52,7 +53,15 @@ class Profile:
     net_mode: NetMode = NetMode.NONE
     isolation_floor: IsolationLevel = IsolationLevel.OS
     mime_allow: frozenset[str] | None = None
-    env_allow: frozenset[str] = frozenset()
+    env_allow: frozenset[str] | None = None
+    """Names of variables, perhaps with `*` at the end; nobody said anything means any."""
+    declared: Capabilities = NO_CAPABILITIES
+    """What the tool's manifest declares."""
+    granted: Capabilities = NO_CAPABILITIES
+    """What the grant gives."""
+    mode: ApprovalMode = ApprovalMode.COWORK
+    rules: tuple[Rule, ...] = ()
+    allowed_commands: tuple[str, ...] | None = None
     output_inline: bool = True
     budget: Budget = INHERITED
     expires_at: int | None = None
@@ -102,7 +111,10 @@ class Profile:
             "capabilities": self.capabilities.to_json(),
             "dangers": list(self.dangers),
             "denials": self.denials.to_json(),
-            "env_allow": sorted(self.env_allow),
+            "allowed_commands": None if self.allowed_commands is None else list(self.allowed_commands),
+            "env_allow": None if self.env_allow is None else sorted(self.env_allow),
+            "mode": str(self.mode),
+            "rules": [rule.id for rule in self.rules],
             "isolation": str(self.isolation),
             "isolation_floor": str(self.isolation_floor),
             "limits": {name: getattr(self.limits, name) for name in _LIMITS},

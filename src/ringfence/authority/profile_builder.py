@@ -27,6 +27,7 @@ from ringfence.authority.levels import NetMode, RiskLevel
 from ringfence.authority.limit_names import shown
 from ringfence.authority.profile import Profile, SecurityMode
 from ringfence.capability.canonical import digest
+from ringfence.capability.capabilities import NO_CAPABILITIES
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 
@@ -145,6 +146,11 @@ class ProfileBuilder:
             isolation_floor=view.isolation,
             mime_allow=view.mime_allow,
             env_allow=view.env_allow,
+            declared=manifest.capabilities if manifest else NO_CAPABILITIES,
+            granted=layers.grant.capabilities if layers.grant else NO_CAPABILITIES,
+            mode=policy.policy.mode,
+            rules=(*policy.policy.rules, *policy.policy.approvals),
+            allowed_commands=view.allowed_commands,
             output_inline=view.output_inline,
             budget=budget_of(layers),
             dangers=dangers(layers, capabilities, denials),

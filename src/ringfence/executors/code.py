@@ -14,6 +14,7 @@ from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, OnOutput, Status
 from ringfence.ports import Ending, Harvest, Job, Worker, WorkerLost, WorkerSpec
+from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
 _TIMEOUTS = ("wall_timeout", "cpu_timeout")
@@ -46,6 +47,7 @@ class CodeExecutor:
             worker = await self._fresh_worker(spec)
             try:
                 require_cgroups(worker, profile)
+                require_isolation(worker, profile)
                 if operation.files or operation.inputs:
                     await in_a_thread(worker.place, operation.files, operation.inputs)
                 ending = await worker.run(job, on_output)
@@ -89,6 +91,20 @@ def require_cgroups(worker: Worker, profile: Profile) -> None:
             "no cgroup holds the memory of a run here, and the profile requires one",
             reason="cgroups_missing",
             fix="`ringfence doctor` prints how to get one",
+        )
+
+
+def require_isolation(worker: Worker, profile: Profile) -> None:
+    """Refuse a box that was not observed to be as strong as the profile demands.
+
+    Raises:
+        IsolationUnavailable: Nothing ran.
+    """
+    seen = isolation_of(worker.sandbox_type, worker.layers)
+    if seen < profile.isolation_floor:
+        raise IsolationUnavailable(
+            f"the call needs isolation of class {profile.isolation_floor}, and what this machine gives is {seen}",
+            fix="`ringfence doctor` says what this machine can do",
         )
 
 

@@ -8,9 +8,11 @@ from ringfence import operation as operations
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
 from ringfence.errors import InvalidRequest
+from ringfence.guard.consent import Consent
+from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, OnOutput
-from ringfence.ports import Executor, Identifiers
+from ringfence.ports import Clock, Executor, Identifiers
 
 _BOUNDS = tuple(
     (
@@ -24,20 +26,31 @@ _BOUNDS = tuple(
 
 
 class Orchestrator:
-    """Checks an operation, bounds it, and has it carried out; later authorities add steps here, never another way."""
+    """Checks an operation, has it judged, and has it carried out; later authorities add steps, never another way."""
 
-    def __init__(self, executor: Executor, identifiers: Identifiers) -> None:
+    def __init__(self, executor: Executor, identifiers: Identifiers, guard: PolicyGuard, clock: Clock) -> None:
         """Everything it acts through is given to it."""
         self._executor = executor
         self._identifiers = identifiers
+        self._guard = guard
+        self._clock = clock
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
 
-    async def run(self, operation: CodeRun, profile: Profile, on_output: OnOutput | None = None) -> ExecutionResult:
-        """Run `operation` under `profile`.
+    async def run(
+        self,
+        operation: CodeRun,
+        profile: Profile,
+        on_output: OnOutput | None = None,
+        *,
+        consent: Consent | None = None,
+    ) -> ExecutionResult:
+        """Run `operation` under `profile`, with what somebody has agreed to.
 
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
+            Denied: A rule of the guard does not allow it; nothing ran.
+            IsolationUnavailable: No box here is as strong as the risk demands; nothing ran.
         """
         operations.check(operation)
         if operation.files or operation.inputs:
@@ -45,8 +58,14 @@ class Orchestrator:
         if profile.limits is not self._checked:
             check_limits(profile.limits)
             self._checked = profile.limits
+        verdict = self._guard.validate(profile, operation, now_ms=self._clock.now_ms(), consent=consent)
+        verdict.require_allowed()
+        least = isolation_for(profile, operation, verdict.risk).least
+        if least is not profile.isolation_floor:
+            profile = dataclasses.replace(profile, isolation_floor=least)
         exec_id = self._identifiers.new("ex")
-        return await self._executor.execute(exec_id, operation, profile, on_output)
+        result = await self._executor.execute(exec_id, operation, profile, on_output)
+        return dataclasses.replace(result, risk=str(verdict.risk))
 
 
 def check_limits(limits: Limits) -> None:

@@ -65,8 +65,6 @@ def test_several_words_are_an_argv_and_arrive_exactly() -> None:
         ["--secret", "TOKEN", "-c", "1"],
         ["--secret=TOKEN", "-c", "1"],
         ["--allow-domain", "example.org", "-c", "1"],
-        ["--policy", "p.yaml", "-c", "1"],
-        ["--role", "dev", "-c", "1"],
         ["--isolation", "docker", "-c", "1"],
         ["--isolation=gvisor", "-c", "1"],
         ["--isolation", "aio", "-c", "1"],

@@ -73,6 +73,8 @@ def test_what_the_person_asked_for_is_what_runs(tmp_path: Path) -> None:
                 "preload": (),
                 "timeout": None,
                 "memory_mb": 64,
+                "policy_file": None,
+                "role": None,
                 "session_id": "p",
                 "isolation": "auto",
                 "security_mode": "strict",
@@ -158,7 +160,7 @@ def test_a_usage_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture
 
 
 def test_a_usage_error_in_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--json", "--policy", "p.yaml", "-c", "1"]) == 2
+    assert main(["run", "--json", "--secret", "S", "-c", "1"]) == 2
     out, err = capsys.readouterr()
     assert (json.loads(out)["reason"], err) == ("not_in_this_version", "")
 

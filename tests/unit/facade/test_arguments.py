@@ -10,16 +10,15 @@ import pytest
 import ringfence
 from ringfence import ExecutionRequest, InvalidRequest, Limits, SandboxManager, engines, wiring
 from ringfence.capability.limits import MIB
+from ringfence.clock import SystemClock
 from ringfence.executors.code import CodeExecutor
 from ringfence.facade import OutputStream
-from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun
-from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.ports import WorkerSpec
-from ringfence.testing import ScriptedBackend, ScriptedExecutor, ended
+from ringfence.testing import ScriptedBackend, ScriptedExecutor, ended, orchestrator_over
 
 
 @pytest.fixture
@@ -33,7 +32,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[CodeRun]:
 
     def build(settings: wiring.Settings) -> wiring.Engine:
         keeper = Keeper(ScriptedBackend(), PoolPolicy(min_idle=0), default=WorkerSpec())
-        return wiring.Engine(Orchestrator(ScriptedExecutor(answer), TimeOrdered()), keeper)
+        return wiring.Engine(
+            orchestrator_over(ScriptedExecutor(answer)), keeper, wiring.make_authority(None, SystemClock())
+        )
 
     monkeypatch.setattr(wiring, "build", build)
     monkeypatch.setattr(engines, "_engines", {})
@@ -140,7 +141,7 @@ class TestEngines:
             backends.append(backend)
             keeper = Keeper(backend, settings.pool, default=WorkerSpec())
             executor = CodeExecutor(keeper, lambda _: "/nowhere")
-            return wiring.Engine(Orchestrator(executor, TimeOrdered()), keeper)
+            return wiring.Engine(orchestrator_over(executor), keeper, wiring.make_authority(None, SystemClock()))
 
         monkeypatch.setattr(wiring, "build", build)
         monkeypatch.setattr(engines, "_engines", {})

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.authority.levels import IsolationLevel
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
 from ringfence.errors import InvalidRequest, PathTraversalError
-from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, Language
-from ringfence.orchestrator.pipeline import Orchestrator, check_limits
+from ringfence.orchestrator.pipeline import check_limits
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.testing import ScriptedExecutor
+from ringfence.testing import ScriptedExecutor, orchestrator_over, standard_profile
 
 CODE = CodeRun(Language.PYTHON, "print(1)")
 NAMES = [field.name for field in fields(Limits)]
@@ -29,7 +29,7 @@ def limited(name: str, value: object) -> Limits:
 async def refused(operation: CodeRun, profile: Profile = Profile()) -> InvalidRequest:  # noqa: B008
     executor = ScriptedExecutor()
     with pytest.raises(InvalidRequest) as refusal:
-        await Orchestrator(executor, TimeOrdered()).run(operation, profile)
+        await orchestrator_over(executor).run(operation, profile)
     assert executor.asked == []
     return refusal.value
 
@@ -84,8 +84,8 @@ async def test_a_path_that_leaves_the_workspace_is_refused(name: str, field: str
 
 
 async def test_every_result_has_a_name_of_its_own() -> None:
-    orchestrator = Orchestrator(ScriptedExecutor(), TimeOrdered())
-    names = [(await orchestrator.run(CODE, Profile())).exec_id for _ in range(50)]
+    orchestrator = orchestrator_over(ScriptedExecutor())
+    names = [(await orchestrator.run(CODE, standard_profile(CODE))).exec_id for _ in range(50)]
     assert len(set(names)) == 50
     assert all(name.startswith("ex_") for name in names)
 
@@ -94,9 +94,10 @@ async def test_what_the_executor_says_is_passed_on_unchanged() -> None:
     answer = ExecutionResult(Status.FAILED, exit_code=3, stdout_raw=b"x")
     heard: list[tuple[str, bytes]] = []
     executor = ScriptedExecutor(lambda _: answer)
-    profile = Profile(Limits(wall_seconds=1))
-    orchestrator = Orchestrator(executor, TimeOrdered())
+    profile = standard_profile(CODE, Limits(wall_seconds=1))
+    orchestrator = orchestrator_over(executor)
     result = await orchestrator.run(CODE, profile, lambda name, data: heard.append((name, data)))
-    assert replace(result, exec_id="") == answer
-    assert executor.asked == [(CODE, profile)]
+    assert replace(result, exec_id="", risk=None) == answer
+    assert result.risk == "high"
+    assert executor.asked == [(CODE, replace(profile, isolation_floor=IsolationLevel.CONTAINER))]
     assert heard == [("stdout", b"x")]

@@ -29,6 +29,8 @@ _RUN_OPTIONS = """\
   --env K=V             a variable for the program, which sees none of yours; repeatable
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
+  --policy FILE         run under this policy; what it does not allow is refused, and nothing runs
+  --role R              one of the policy's agent roles
   --stdin, --no-stdin   read standard input for the program, or do not; by default a pipe or file is read
   --passthrough         exit with the program's own exit code
   --json                print the result as one JSON object, and nothing else

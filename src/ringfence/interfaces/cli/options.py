@@ -17,8 +17,6 @@ _SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": 
 _PENDING_OPTIONS = {
     "--secret": "secret leases",
     "--allow-domain": "the egress proxy",
-    "--policy": "the policy guard",
-    "--role": "the policy guard",
 }
 _PENDING_ISOLATION = {
     "docker": "the docker backend",
@@ -46,6 +44,8 @@ class RunOptions:
     env: Mapping[str, str] | None = None
     artifacts: str | None = None
     project: str | None = None
+    policy: str | None = None
+    role: str | None = None
     stdin: bool | None = None
     passthrough: bool = False
     json: bool = False
@@ -78,6 +78,8 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         env=_environment(parsed.env),
         artifacts=parsed.artifacts,
         project=parsed.project,
+        policy=parsed.policy,
+        role=parsed.role,
         stdin=parsed.stdin,
         passthrough=parsed.passthrough,
         json=parsed.json,
@@ -111,6 +113,8 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--env", action="append", default=[])
     parser.add_argument("--artifacts")
     parser.add_argument("--project")
+    parser.add_argument("--policy")
+    parser.add_argument("--role")
     parser.add_argument("--stdin", action=argparse.BooleanOptionalAction)
     parser.add_argument("--passthrough", action="store_true")
     parser.add_argument("--json", action="store_true")

@@ -52,6 +52,8 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         "timeout": options.timeout,
         "memory_mb": options.memory_mb,
         "session_id": options.project,
+        "policy_file": options.policy,
+        "role": options.role,
         "isolation": options.isolation,
         "security_mode": options.security,
         # One run, one worker: parking others for runs that never come would only cost time.

@@ -1,0 +1,72 @@
+"""Who allows what in a process without an authorisation service: its policy, built-in manifests, grants of its own.
+
+The simple API never shows a grant, and the pipeline behind it is the one that a signed grant goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ringfence.authority.layers import Request
+from ringfence.authority.manifest import built_in_manifest
+from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
+from ringfence.operation.code import CodeRun, Language
+
+if TYPE_CHECKING:
+    from ringfence.authority.grant import Grant
+    from ringfence.authority.policy import PolicySnapshot
+    from ringfence.authority.profile import Profile
+    from ringfence.operation.form import Operation
+
+Issue = Callable[["PolicySnapshot", str, str | None, str], "Grant"]
+"""Mint the grant of one call: policy, tool, role, call id."""
+
+_TOOL_OF = {
+    "fs_read": "file_read",
+    "fs_stat": "file_list",
+    "fs_list": "file_list",
+    "fs_write": "file_write",
+    "fs_mkdir": "file_write",
+    "fs_delete": "file_delete",
+    "tmp_alloc": "tmp_use",
+    "tmp_free": "tmp_use",
+    "proc_exec": "proc_exec",
+    "net_http": "http_request",
+    "browser_nav": "browser_automation",
+    "browser_extract": "browser_automation",
+    "browser_screenshot": "browser_automation",
+}
+
+
+def tool_of(operation: Operation) -> str:
+    """Return the built-in tool that an operation without a tool of its own is a use of."""
+    if isinstance(operation, CodeRun):
+        return "shell_exec" if operation.language is Language.BASH else "code_run"
+    return _TOOL_OF.get(operation.kind, operation.kind)
+
+
+class LocalAuthority:
+    """Makes the profile of each call from the policy of the moment."""
+
+    def __init__(
+        self, policy: Callable[[], PolicySnapshot], issue: Issue, builder: ProfileBuilder | None = None
+    ) -> None:
+        """`policy` is asked for every call, so that a changed file counts from the next one on."""
+        self._policy = policy
+        self._issue = issue
+        self._builder = builder or ProfileBuilder()
+
+    def profile(
+        self, operation: Operation, *, call_id: str, role: str | None = None, request: Request = NO_REQUEST
+    ) -> Profile:
+        """Return what the call may do.
+
+        Raises:
+            InvalidRequest: The request asks for more than it may have.
+        """
+        policy = self._policy()
+        tool = tool_of(operation)
+        manifest = built_in_manifest(tool, policy.view(tool, role).capabilities)
+        grant = self._issue(policy, tool, role, call_id)
+        return self._builder.build(grant, manifest, policy, tool=tool, role=role, request=request)

@@ -1,0 +1,262 @@
+"""The rules of the guard, one function each: a case in, an answer out, or None where the rule has nothing to say.
+
+A rule that has something to say also says yes, so that the record shows who was asked. What a broker or the box
+enforces by other means is judged here too: earlier, with a better reason, and never instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ringfence.authority.levels import ApprovalMode, Decision, RiskLevel, SideEffect
+from ringfence.authority.profile import Profile
+from ringfence.authority.rule import Rule as PolicyRule
+from ringfence.authority.rule import Subject, strictest
+from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, ToolDenied
+from ringfence.guard.consent import STANDING, Consent, Source, request_hash
+from ringfence.guard.verdict import Answer
+from ringfence.operation.brokered import FsWrite, NetHttp, ProcExec
+from ringfence.operation.code import CodeRun, Language
+from ringfence.operation.form import Operation
+
+_ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
+_MOST_SPELLINGS = 256
+_CHANGING = frozenset({SideEffect.WRITE, SideEffect.PROCESS})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All that a rule may look at."""
+
+    profile: Profile
+    operation: Operation
+    now_ms: int
+    risk: RiskLevel
+    """The effective risk, what the static analysis found included."""
+    declared_risk: RiskLevel
+    """The same without the static analysis, which is a hint and asks nobody."""
+    consent: Consent | None = None
+
+
+Rule = Callable[[Case], Answer | None]
+
+
+def tool(case: Case) -> Answer:
+    """The policy lets this role use the tool at all."""
+    if case.profile.refusal is None:
+        return Answer("tool", _ALLOW)
+    name, role = case.profile.tool_name or "this tool", case.profile.role
+    if case.profile.refusal == "unknown_role":
+        return Answer("tool", _DENY, ToolDenied.code, "tool_denied", f"the policy knows no role {role!r}")
+    return Answer("tool", _DENY, ToolDenied.code, "tool_denied", f"the role {role!r} may not use {name}")
+
+
+def time(case: Case) -> Answer:
+    """The grant's time is not over."""
+    end = case.profile.expires_at
+    if end is not None and case.now_ms >= end:
+        return Answer("time", _DENY, Denied.code, "expired", f"the grant ended at {end}, it is {case.now_ms}")
+    return Answer("time", _ALLOW)
+
+
+def manifest(case: Case) -> Answer:
+    """The tool's manifest declares such operations."""
+    refusal = case.profile.declared.refusal(case.operation)
+    if refusal is None:
+        return Answer("manifest", _ALLOW)
+    if isinstance(case.operation, ProcExec) and case.profile.declared.of("proc.exec"):
+        return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
+    return Answer(
+        "manifest", _DENY, ToolDenied.code, "manifest_mismatch", f"the manifest does not declare it: {refusal}"
+    )
+
+
+def grant(case: Case) -> Answer:
+    """The grant gives it."""
+    refusal = case.profile.granted.refusal(case.operation)
+    if refusal is None:
+        return Answer("grant", _ALLOW)
+    return Answer("grant", _DENY, Denied.code, "not_granted", f"the grant does not give it: {refusal}")
+
+
+def capability(case: Case) -> Answer:
+    """It is within what ceiling, policy, manifest, grant and request allow together."""
+    refusal = case.profile.capabilities.refusal(case.operation)
+    if refusal is None:
+        return Answer("capability", _ALLOW)
+    if isinstance(case.operation, ProcExec):
+        return Answer("capability", _DENY, ToolDenied.code, "argument", refusal)
+    return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation), refusal)
+
+
+def deny_lists(case: Case) -> Answer:
+    """It is on no deny list."""
+    refusal = case.profile.denials.refusal(case.operation)
+    if refusal is None:
+        return Answer("deny_lists", _ALLOW)
+    return Answer("deny_lists", _DENY, CapabilityBlocked.code, "blacklist", refusal)
+
+
+def size(case: Case) -> Answer | None:
+    """What is to be written or sent is no larger than one operation may move."""
+    match case.operation:
+        case FsWrite(content=content):
+            amount = len(content)
+        case NetHttp(body=body):
+            amount = len(body or b"")
+        case _:
+            return None
+    most = case.profile.limits.max_bytes_out
+    if amount > most:
+        detail = f"{amount} bytes are more than the {most} one operation may write or send"
+        return Answer("size", _DENY, CapabilityBlocked.code, "too_large", detail)
+    return Answer("size", _ALLOW)
+
+
+def environment(case: Case) -> Answer | None:
+    """The variables it brings are ones that the policy lets in."""
+    allowed = case.profile.env_allow
+    if not isinstance(case.operation, CodeRun) or not case.operation.env or allowed is None:
+        return None
+    for name in case.operation.env:
+        if not any(fnmatchcase(name, pattern) for pattern in allowed):
+            detail = f"the policy lets no variable {name} in"
+            return Answer("environment", _DENY, CapabilityBlocked.code, "blocked", detail)
+    return Answer("environment", _ALLOW)
+
+
+def commands(case: Case) -> Answer | None:
+    """The programs a shell script starts are on the allow list, if there is one, and on no deny list.
+
+    A hint and an early refusal: the box is the boundary (C14).
+    """
+    operation, profile = case.operation, case.profile
+    if not isinstance(operation, CodeRun) or operation.language is not Language.BASH:
+        return None
+    if profile.allowed_commands is None and not profile.denials.commands:
+        return None
+    from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
+
+    lists = CommandLists(profile.allowed_commands, tuple(sorted(profile.denials.commands)))
+    judgement = judge_command(operation.code, lists)
+    if judgement.verdict is CommandVerdict.DENIED or (
+        judgement.verdict is CommandVerdict.UNKNOWN and profile.allowed_commands is not None
+    ):
+        return Answer("commands", _DENY, ToolDenied.code, "argument", "; ".join(judgement.reasons[:3]))
+    return Answer("commands", _ALLOW)
+
+
+def policy_rules(case: Case) -> Answer | None:
+    """The policy's own rules about commands, domains and paths."""
+    subject = _subject_of(case.operation)
+    if subject is None or not case.profile.rules:
+        return None
+    rule = _rule_about(case.profile.rules, *subject, script=isinstance(case.operation, CodeRun))
+    if rule is None:
+        return None
+    why = f"rule {rule.id} decides {rule.decision} about {subject[1][:200]!r}"
+    detail = f"{why}: {rule.justification}" if rule.justification else why
+    if rule.decision is _DENY:
+        return Answer(f"rule {rule.id}", _DENY, ToolDenied.code, "tool_denied", detail)
+    if rule.decision is _ASK and not _agreed(case, Source.SESSION):
+        return Answer(f"rule {rule.id}", _ASK, Denied.code, "consent_required", detail)
+    return Answer(f"rule {rule.id}", _ALLOW)
+
+
+def consent(case: Case) -> Answer:
+    """Whoever must agree has agreed: the policy's mode to what is standard, a person to this call if it is critical."""
+    profile = case.profile
+    critical = case.declared_risk is RiskLevel.CRITICAL or bool(profile.dangers)
+    if critical:
+        what = ", ".join(profile.dangers) or "critical risk"
+        return _consented(case, Source.CALL, f"{what}: a person has to agree to this very call")
+    if profile.mode is ApprovalMode.STRICT_ASK:
+        return _consented(case, Source.SESSION, "the policy's mode asks about everything")
+    needed = case.declared_risk >= RiskLevel.HIGH or bool(profile.side_effects & _CHANGING)
+    if not needed:
+        return Answer("consent", _ALLOW)
+    return _consented(case, Source.POLICY, f"{case.declared_risk} risk: somebody has to agree")
+
+
+RULES: tuple[Rule, ...] = (
+    *(tool, time, manifest, grant, deny_lists, capability, size),
+    *(environment, commands, policy_rules, consent),
+)
+
+
+def _consented(case: Case, least: Source, why: str) -> Answer:
+    if _agreed(case, least):
+        return Answer("consent", _ALLOW)
+    given = case.consent
+    if given is not None and given.expires_at_ms is not None and case.now_ms >= given.expires_at_ms:
+        return Answer("consent", _ASK, Denied.code, "consent_expired", f"{why}; the consent given has expired")
+    if given is not None and given.request_hash and given.request_hash != request_hash(case.operation):
+        return Answer("consent", _ASK, Denied.code, "consent_mismatch", f"{why}; the consent is for another request")
+    return Answer("consent", _ASK, Denied.code, "consent_required", why)
+
+
+_WEIGHT = {Source.POLICY: 0, Source.AUTO: 0, Source.SESSION: 1, Source.CALL: 2}
+
+
+def _agreed(case: Case, least: Source) -> bool:
+    """Whether there is a consent of at least this weight, in time, and for this request if it names one."""
+    for given in (case.consent, STANDING.get(case.profile.mode)):
+        if given is None or _WEIGHT[given.source] < _WEIGHT[least]:
+            continue
+        if given.expires_at_ms is not None and case.now_ms >= given.expires_at_ms:
+            continue
+        named = given.request_hash
+        if given.source is Source.CALL and not named:
+            continue  # a person's word for a call names the call
+        if not named or named == request_hash(case.operation):
+            return True
+    return False
+
+
+def _rule_about(rules: tuple[PolicyRule, ...], subject: Subject, text: str, *, script: bool) -> PolicyRule | None:
+    """Return the rule that decides; about a script, of all the commands it is made of."""
+    if not script:
+        return strictest(rules, subject, text)
+    from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
+
+    for rule in sorted(rules, key=lambda rule: -rule.decision.rank):
+        # a rule that allows something never makes another command allowed
+        if rule.subject is subject and rule.decision is not _ALLOW and isinstance(rule.pattern, tuple):
+            spellings = itertools.islice(itertools.product(*map(sorted, rule.pattern)), _MOST_SPELLINGS)
+            denied = tuple(" ".join(words) for words in spellings)
+            if judge_command(text, CommandLists(None, denied)).verdict is CommandVerdict.DENIED:
+                return rule
+    return None
+
+
+def _subject_of(operation: Operation) -> tuple[Subject, str] | None:
+    match operation:
+        case CodeRun(language=Language.BASH):
+            return Subject.COMMAND, operation.code
+        case ProcExec():
+            return Subject.COMMAND, " ".join((operation.tool, *operation.args))
+        case NetHttp(url=url):
+            from ringfence.operation.target import target
+
+            try:
+                return Subject.DOMAIN, target(url).host
+            except InvalidRequest:
+                return Subject.DOMAIN, url
+        case CodeRun():
+            return None
+        case _:
+            path = getattr(operation, "path", None)
+            return None if path is None else (Subject.PATH, path)
+
+
+def _reason_of(operation: Operation) -> str:
+    match operation:
+        case CodeRun():
+            return "language"
+        case NetHttp():
+            return "domain"
+        case _:
+            return "path" if hasattr(operation, "path") else "blocked"

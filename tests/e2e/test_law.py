@@ -1,0 +1,120 @@
+"""A policy file at work: what it does not allow is refused before anything runs, through every door there is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence import InvalidRequest, SandboxManager
+from ringfence.errors import Denied, IsolationUnavailable, ToolDenied
+
+pytestmark = [pytest.mark.needs("native")]
+
+DOCUMENT = Path(__file__).parents[1] / "unit" / "authority" / "sandbox_policy.yaml"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """Return a copy of the documents' own example that a test may change."""
+    path = tmp_path / "policy.yaml"
+    path.write_bytes(DOCUMENT.read_bytes())
+    return path
+
+
+def rewrite(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+async def test_the_documents_example_policy_governs_runs(policy: Path, tmp_path: Path) -> None:
+    async with SandboxManager(policy_file=policy, role="code_assistant", home=tmp_path) as manager:
+        result = await manager.execute_code("python", "print(6 * 7)")
+        assert (result.stdout, result.risk) == ("42\n", "high")
+        assert (await manager.execute_shell("ls /workspace")).success
+        with pytest.raises(ToolDenied, match="curl"):
+            await manager.execute_shell("ls; curl http://example.com")
+        with pytest.raises(ToolDenied):  # the example lists python, javascript and typescript for code_run
+            await manager.execute_code("bash", "sudo ls")
+
+
+async def test_a_role_may_use_its_own_tools_only(policy: Path, tmp_path: Path) -> None:
+    async with SandboxManager(policy_file=policy, role="nobody", home=tmp_path) as manager:
+        with pytest.raises(ToolDenied, match="no role 'nobody'"):
+            await manager.execute_code("python", "print(1)")
+
+
+async def test_the_time_limit_is_the_policys(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {tools: {code_run: {max_execution_time: 1s}}}\n")
+    async with SandboxManager(policy_file=policy, home=tmp_path) as manager:
+        result = await manager.execute_code("python", "while True: pass")
+        assert (result.status, result.reason) == ("timed_out", "wall_timeout")
+        with pytest.raises(InvalidRequest, match="exceeds the policy's 1 s"):
+            await manager.execute_code("python", "print(1)", timeout=2)
+        assert (await manager.execute_code("python", "print(1)", timeout=0.5)).success
+
+
+async def test_a_changed_policy_counts_from_the_next_call_on_and_a_broken_one_changes_nothing(
+    policy: Path, tmp_path: Path
+) -> None:
+    async with SandboxManager(policy_file=policy, home=tmp_path) as manager:
+        assert (await manager.execute_code("python", "print(1)")).success
+        rewrite(policy, "policies: {tools: {code_run: {supported_languages: [javascript]}}}\n")
+        with pytest.raises(Denied):
+            await manager.execute_code("python", "print(1)")
+        rewrite(policy, "policies: {tools: {code_run: {supported_langages: [python]}}}\n")
+        with pytest.raises(Denied):
+            await manager.execute_code("python", "print(1)")
+        rewrite(policy, DOCUMENT.read_text())
+        assert (await manager.execute_code("python", "print(1)")).success
+
+
+async def test_isolation_that_is_not_here_is_refused_and_nothing_weaker_taken(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {default: {isolation: microvm}}\n")
+    async with SandboxManager(policy_file=policy, home=tmp_path) as manager:
+        with pytest.raises(IsolationUnavailable, match="microvm"):
+            await manager.execute_code("python", "print('RAN')")
+
+
+async def test_a_mode_that_asks_denies_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("mode: ask\npolicies: {}\n")
+    async with SandboxManager(policy_file=policy, home=tmp_path) as manager:
+        with pytest.raises(Denied) as refusal:
+            await manager.execute_code("python", "print('RAN')")
+        assert (refusal.value.reason, refusal.value.answer.exit_code) == ("consent_required", 4)
+
+
+def test_a_broken_policy_is_told_with_its_place(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies:\n  default:\n    max_memroy: 512MB\n")
+    with pytest.raises(InvalidRequest, match=r"policy.yaml:3.*max_memroy") as refusal:
+        ringfence.run("print(1)", policy_file=policy, home=tmp_path)
+    assert refusal.value.reason == "invalid_policy"
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "code"),
+    [
+        (["run", "-c", "print(1)"], 0, None),
+        (["run", "--role", "nobody", "-c", "print(1)"], 3, "POLICY.DENY_TOOL"),
+        (["shell", "--", "sudo ls"], 3, "POLICY.DENY_TOOL"),
+    ],
+)
+def test_the_command_obeys_it_too(policy: Path, words: list[str], exit_code: int, code: str | None) -> None:
+    command, *rest = words
+    done = subprocess.run(
+        [sys.executable, "-m", "ringfence", command, "--json", "--policy", str(policy), *rest],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exit_code, done.stderr
+    said = json.loads(done.stdout)
+    assert said.get("code", said.get("error_code")) == code
