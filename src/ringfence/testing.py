@@ -16,6 +16,8 @@ from ringfence.authority.levels import RiskLevel
 from ringfence.authority.local import LocalAuthority
 from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.authority.profile import Profile
+from ringfence.budgets.admission import Admission
+from ringfence.budgets.memory import MemoryMeter
 from ringfence.capability.limits import Limits
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
@@ -62,7 +64,9 @@ def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str) ->
 
 def orchestrator_over(executor: Executor) -> Orchestrator:
     """Return the real pipeline in front of a stand-in; its guard takes every program for harmless."""
-    return Orchestrator(executor, TimeOrdered(), PolicyGuard(lambda _code, _language: RiskLevel.SAFE), FrozenClock())
+    guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
+    admission = Admission(MemoryMeter())
+    return Orchestrator(executor, TimeOrdered(), guard, FrozenClock(), lambda: admission)
 
 
 class FrozenClock:

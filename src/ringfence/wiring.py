@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
@@ -23,6 +25,9 @@ from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.ports import Backend, Clock, WorkerSpec
 from ringfence.workspaces.home import default_home as default_home
+
+if TYPE_CHECKING:
+    from ringfence.budgets.admission import Admission
 
 _GRANT_MS = 3_600_000
 
@@ -55,8 +60,18 @@ def build(settings: Settings) -> Engine:
     keeper = Keeper(backend, settings.pool, default=_default_spec(settings))
     executor = CodeExecutor(keeper, lambda packages: build_environment(packages, settings.home))
     clock = SystemClock()
-    orchestrator = Orchestrator(executor, TimeOrdered(), PolicyGuard(assess), clock)
+    orchestrator = Orchestrator(
+        executor, TimeOrdered(), PolicyGuard(assess), clock, cache(lambda: make_admission(settings.home))
+    )
     return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock))
+
+
+def make_admission(home: Path) -> Admission:
+    """Return the way to the budgets of this home, which every process that shares it draws on."""
+    from ringfence.budgets.admission import Admission
+    from ringfence.budgets.sqlite import SqliteMeter
+
+    return Admission(SqliteMeter.in_home(home))
 
 
 def assess(code: str, language: str) -> RiskLevel:

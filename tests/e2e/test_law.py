@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,15 @@ def test_the_command_obeys_it_too(policy: Path, words: list[str], exit_code: int
     assert done.returncode == exit_code, done.stderr
     said = json.loads(done.stdout)
     assert said.get("code", said.get("error_code")) == code
+
+
+def test_a_budget_holds_across_processes_and_ends_with_its_own_exit_code(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {}\nbudgets: {tenant: {local: {calls: 2}}}\n")
+    argv = [sys.executable, "-m", "ringfence", "run", "--policy", str(policy), "-c", "print(1)"]
+    environment = {**os.environ, "RINGFENCE_HOME": str(tmp_path / "home")}
+    done = [
+        subprocess.run(argv, capture_output=True, text=True, timeout=60, env=environment, check=False) for _ in range(3)
+    ]
+    assert [each.returncode for each in done] == [0, 0, 5], done[2].stderr
+    assert "QUOTA.BUDGET_EXCEEDED" in done[2].stderr

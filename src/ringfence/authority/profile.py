@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import ApprovalMode, IsolationLevel, NetMode, RiskLevel, SideEffect
+from ringfence.authority.limit_names import nothing
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
@@ -64,6 +66,8 @@ class Profile:
     allowed_commands: tuple[str, ...] | None = None
     output_inline: bool = True
     budget: Budget = INHERITED
+    scope_budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
+    """What the policy gives each tenant, user or session, by scope and name."""
     expires_at: int | None = None
     dangers: tuple[str, ...] = ()
     refusal: str | None = None

@@ -153,6 +153,7 @@ class ProfileBuilder:
             allowed_commands=view.allowed_commands,
             output_inline=view.output_inline,
             budget=budget_of(layers),
+            scope_budgets=policy.policy.budgets,
             dangers=dangers(layers, capabilities, denials),
             refusal=refusal,
             clamped=clamped,

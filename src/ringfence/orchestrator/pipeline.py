@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ringfence import operation as operations
 from ringfence.authority.profile import Profile
+from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, OnOutput
 from ringfence.ports import Clock, Executor, Identifiers
+
+if TYPE_CHECKING:
+    from ringfence.budgets.admission import Admission
 
 _BOUNDS = tuple(
     (
@@ -28,12 +35,20 @@ _BOUNDS = tuple(
 class Orchestrator:
     """Checks an operation, has it judged, and has it carried out; later authorities add steps, never another way."""
 
-    def __init__(self, executor: Executor, identifiers: Identifiers, guard: PolicyGuard, clock: Clock) -> None:
-        """Everything it acts through is given to it."""
+    def __init__(
+        self,
+        executor: Executor,
+        identifiers: Identifiers,
+        guard: PolicyGuard,
+        clock: Clock,
+        admission: Callable[[], Admission],
+    ) -> None:
+        """Everything it acts through is given to it; `admission` is asked for when the first call has a budget."""
         self._executor = executor
         self._identifiers = identifiers
         self._guard = guard
         self._clock = clock
+        self._admission = admission
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
 
@@ -50,6 +65,7 @@ class Orchestrator:
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
             Denied: A rule of the guard does not allow it; nothing ran.
+            QuotaExceeded: A budget has too little left; nothing ran.
             IsolationUnavailable: No box here is as strong as the risk demands; nothing ran.
         """
         operations.check(operation)
@@ -64,8 +80,35 @@ class Orchestrator:
         if least is not profile.isolation_floor:
             profile = dataclasses.replace(profile, isolation_floor=least)
         exec_id = self._identifiers.new("ex")
-        result = await self._executor.execute(exec_id, operation, profile, on_output)
+        if profile.scope_budgets or profile.budget != INHERITED:
+            result = await self._metered(exec_id, operation, profile, on_output)
+        else:
+            result = await self._executor.execute(exec_id, operation, profile, on_output)
         return dataclasses.replace(result, risk=str(verdict.risk))
+
+    async def _metered(
+        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
+    ) -> ExecutionResult:
+        """Reserve, run under what was reserved, settle with what was measured; nothing runs unmetered."""
+        from ringfence.budgets.reservation import NOT_MEASURED  # not at the top: most calls have no budget
+        from ringfence.orchestrator import spending
+
+        admission = self._admission()
+        most, least = spending.amounts_for(profile.limits)
+        chain = spending.chain_of(profile, operation.session_id)
+        patience = profile.limits.wall_seconds
+        reservation = await admission.reserve(chain, most, exec_id, least=least, wait_seconds=patience)
+        try:
+            result = await self._executor.execute(exec_id, operation, spending.within(profile, reservation), on_output)
+        except RingfenceError:
+            await admission.release(reservation)  # what we refuse or fail at has not run
+            raise
+        except BaseException:
+            # it ran, and nobody knows for how long: all of it is charged
+            await asyncio.shield(admission.settle(reservation, NOT_MEASURED))
+            raise
+        await admission.settle(reservation, spending.usage_of(result))
+        return result
 
 
 def check_limits(limits: Limits) -> None:

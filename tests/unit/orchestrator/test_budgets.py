@@ -1,0 +1,88 @@
+"""A call with a budget reserves before it runs, runs under what it reserved, and settles with what was measured."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from ringfence.authority.profile import Profile
+from ringfence.capability.budget import Budget
+from ringfence.errors import IsolationUnavailable, QuotaExceeded
+from ringfence.operation import CodeRun, Language
+from ringfence.outcome import ExecutionResult, Status
+from ringfence.testing import ScriptedExecutor, orchestrator_over, standard_profile
+
+CODE = CodeRun(Language.PYTHON, "print(1)")
+
+
+def with_budget(scope: str, name: str, budget: Budget) -> Profile:
+    return replace(standard_profile(CODE), scope_budgets={scope: {name: budget}})
+
+
+def used(cpu_ms: int) -> ExecutionResult:
+    return ExecutionResult(Status.SUCCEEDED, exit_code=0, cpu_ms=cpu_ms, elapsed_ms=cpu_ms)
+
+
+async def test_calls_are_counted_for_the_tenant_and_the_one_too_many_does_not_run() -> None:
+    executor = ScriptedExecutor()
+    orchestrator = orchestrator_over(executor)
+    profile = with_budget("tenant", "test", Budget(calls=2))
+    for _ in range(2):
+        await orchestrator.run(CODE, profile)
+    with pytest.raises(QuotaExceeded) as refusal:
+        await orchestrator.run(CODE, profile)
+    assert (refusal.value.reason, refusal.value.details["scope"]) == ("calls", "tenant")
+    assert len(executor.asked) == 2
+
+
+async def test_what_was_not_used_is_given_back_and_what_is_left_is_the_cap() -> None:
+    executor = ScriptedExecutor(lambda _: used(cpu_ms=600))
+    orchestrator = orchestrator_over(executor)
+    profile = with_budget("tenant", "*", Budget(cpu_ms=1000))
+    await orchestrator.run(CODE, profile)
+    await orchestrator.run(CODE, profile)
+    assert [asked.limits.cpu_seconds for _, asked in executor.asked] == [1.0, 0.4]
+    with pytest.raises(QuotaExceeded, match="cpu_ms"):
+        await orchestrator.run(CODE, profile)
+
+
+async def test_what_we_refuse_costs_nothing() -> None:
+    def refuse(_: CodeRun) -> ExecutionResult:
+        raise IsolationUnavailable("no box")
+
+    orchestrator = orchestrator_over(ScriptedExecutor(refuse))
+    profile = with_budget("tenant", "*", Budget(calls=1))
+    for _ in range(3):
+        with pytest.raises(IsolationUnavailable):
+            await orchestrator.run(CODE, profile)
+
+
+async def test_a_call_that_was_cancelled_is_charged_in_full() -> None:
+    started = asyncio.Event()
+
+    class Endless(ScriptedExecutor):
+        async def execute(self, *_: object) -> ExecutionResult:
+            started.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    orchestrator = orchestrator_over(Endless())
+    profile = with_budget("tenant", "*", Budget(cpu_ms=1000))
+    run = asyncio.ensure_future(orchestrator.run(CODE, profile))
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    with pytest.raises(QuotaExceeded, match="cpu_ms"):
+        await orchestrator.run(CODE, profile)
+
+
+async def test_the_budget_of_one_session_is_not_anothers() -> None:
+    orchestrator = orchestrator_over(ScriptedExecutor())
+    profile = with_budget("session", "*", Budget(calls=1))
+    for session in ("a", "b"):
+        await orchestrator.run(replace(CODE, session_id=session), profile)
+        with pytest.raises(QuotaExceeded):
+            await orchestrator.run(replace(CODE, session_id=session), profile)
