@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ringfence.authority.policy_source import PolicySource
     from ringfence.authority.profile import Isolation, Profile, SecurityMode
     from ringfence.authority.profile_builder import ProfileBuilder
+    from ringfence.budgets.port import BudgetMeter
     from ringfence.capability.budget import Budget
     from ringfence.capability.capabilities import Capabilities
     from ringfence.capability.kind import Kind as Capability
@@ -38,7 +39,11 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from ringfence.facade import ExecutionRequest, SandboxManager, run
+    from ringfence.guard.consent import Consent
+    from ringfence.guard.policy_guard import PolicyGuard
+    from ringfence.guard.verdict import Verdict
     from ringfence.operation import Language
+    from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, ExecutionResult, Layers, SandboxType, Status
     from ringfence.ports import Executor
     from ringfence.risk.assessment import RiskAssessment
@@ -62,6 +67,7 @@ _HOME_OF = {
     "Profile": "authority.profile",
     "SecurityMode": "authority.profile",
     "ProfileBuilder": "authority.profile_builder",
+    "BudgetMeter": "budgets.port",
     "Budget": "capability.budget",
     "Capabilities": "capability.capabilities",
     "Capability": "capability.kind:Kind",
@@ -82,7 +88,11 @@ _HOME_OF = {
     "ExecutionRequest": "facade",
     "SandboxManager": "facade",
     "run": "facade",
+    "Consent": "guard.consent",
+    "PolicyGuard": "guard.policy_guard",
+    "Verdict": "guard.verdict",
     "Language": "operation",
+    "Orchestrator": "orchestrator.pipeline",
     "Artifact": "outcome",
     "ExecutionResult": "outcome",
     "Layers": "outcome",
@@ -98,9 +108,11 @@ __all__ = [
     "AgentWorkspace",
     "Artifact",
     "Budget",
+    "BudgetMeter",
     "Capabilities",
     "Capability",
     "CapabilityBlocked",
+    "Consent",
     "Denied",
     "ExecutionFailed",
     "ExecutionRequest",
@@ -117,7 +129,9 @@ __all__ = [
     "Limits",
     "Manifest",
     "NetMode",
+    "Orchestrator",
     "PathTraversalError",
+    "PolicyGuard",
     "PolicySnapshot",
     "PolicySource",
     "Profile",
@@ -136,6 +150,7 @@ __all__ = [
     "ToolDenied",
     "Unavailable",
     "UnifiedRiskPolicy",
+    "Verdict",
     "load_manifest",
     "load_policy",
     "run",

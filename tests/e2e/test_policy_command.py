@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from ringfence import SandboxManager, ToolDenied
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "tests/unit/authority/sandbox_policy.yaml"
 EXAMPLE = ROOT / "examples/sandbox_policy.yaml"
@@ -56,3 +60,32 @@ def test_nothing_is_said_as_policy_that_the_guard_has_to_say() -> None:
     refused = policy("check", "--op", "{}")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("ringfence: SCHEMA.VALIDATION_FAILED not_in_this_version: ")
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize(
+    ("role", "code", "shell"),
+    [("code_assistant", True, True), ("data_analyst", True, False), ("web_scraper", False, False)],
+)
+async def test_a_role_of_the_document_runs_its_own_tools_and_no_other(
+    tmp_path: Path, role: str, code: bool, shell: bool
+) -> None:
+    async with SandboxManager(policy_file=DOCUMENT, role=role, home=tmp_path) as manager:
+        for allowed, call in ((code, ("python", "print(1)")), (shell, ("bash", "ls"))):
+            run = manager.execute_shell(call[1]) if call[0] == "bash" else manager.execute_code(*call)
+            if allowed:
+                assert (await run).success
+            else:
+                with pytest.raises(ToolDenied):
+                    await run
+
+
+@pytest.mark.needs("native")
+async def test_a_run_has_the_memory_of_its_policy_and_no_more(tmp_path: Path) -> None:
+    small = tmp_path / "policy.yaml"
+    small.write_text(DOCUMENT.read_text().replace("max_memory: 1GB", "max_memory: 128MB"))
+    async with SandboxManager(policy_file=small, home=tmp_path) as manager:
+        assert (await manager.execute_code("python", "print(len(bytearray(32 << 20)))")).success
+        hog = await manager.execute_code("python", "held = [bytearray(16 << 20) for _ in range(32)]; print('RAN')")
+    assert "RAN" not in hog.stdout
+    assert not hog.success

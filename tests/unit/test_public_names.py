@@ -18,10 +18,22 @@ from ringfence.operation.form import from_json as read_operation
 KNOWN = (
     "SandboxManager", "ExecutionRequest", "SecurityMode", "RiskLevel", "UnifiedRiskPolicy", "RiskAssessment",
     "AgentWorkspace", "PathTraversalError", "SandboxType", "Grant", "Budget", "Profile", "ProfileBuilder", "Executor",
-    "Capability", "Capabilities", "Manifest", "PolicySnapshot",
+    "Capability", "Capabilities", "Manifest", "PolicySnapshot", "PolicyGuard", "BudgetMeter", "Orchestrator",
 )  # fmt: skip
-PARTS = ("authority.profile_builder", "capability", "errors", "executors.fs", "executors.tmp", "operation", "ports",
-         "risk.policy", "stores.policy_file")  # fmt: skip
+PARTS = (
+    "authority.profile_builder",
+    "budgets.port",
+    "capability",
+    "errors",
+    "executors.fs",
+    "executors.tmp",
+    "guard.policy_guard",
+    "operation",
+    "orchestrator.pipeline",
+    "ports",
+    "risk.policy",
+    "stores.policy_file",
+)
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -276,7 +276,7 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
         Row("security_mode", "strict", None, stated_mode and str(stated_mode), None, None,
             request.security_mode and str(request.security_mode), str(mode), "strictest",
             "a request can make it strict, a strict policy nobody permissive"),
-        _alone("env_allow", (), tuple(sorted(view.env_allow)), layers),
+        _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
         _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
         _alone("output_inline", True, view.output_inline, layers),
     )  # fmt: skip

@@ -430,7 +430,7 @@ def test_what_the_policy_alone_decides_is_in_the_table_too() -> None:
         (("A_*", "LANG"), "policy", "default"), (("text/html",), "policy", "default"), (False, "policy", "default"),
     ]  # fmt: skip
     assert [(silent.row(name).value, silent.row(name).layer) for name in names] == [
-        ((), "default"), (None, "default"), (True, "default"),
+        (None, "default"), (None, "default"), (True, "default"),
     ]  # fmt: skip
 
 

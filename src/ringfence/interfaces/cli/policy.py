@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from ringfence.authority.policy import PolicySnapshot
 
 _ACTIONS = ("lint", "explain", "diff")
-_PENDING_ACTIONS = {"check": "the policy guard", "test": "the policy guard", "replay": "the evidence journal"}
+_PENDING_ACTIONS = {
+    "check": "the brokered operations",
+    "test": "the brokered operations",
+    "replay": "the evidence journal",
+}
 
 
 def policy_command(words: Sequence[str]) -> int:
