@@ -9,7 +9,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ringfence.authority.grant import Grant
+    from ringfence.authority.levels import IsolationLevel, NetMode, RiskLevel, SideEffect
+    from ringfence.authority.manifest import Manifest
+    from ringfence.authority.manifest_reader import load_manifest
+    from ringfence.authority.policy import PolicySnapshot
+    from ringfence.authority.policy_reader import load_policy
+    from ringfence.authority.policy_source import PolicySource
     from ringfence.authority.profile import Isolation, Profile, SecurityMode
+    from ringfence.authority.profile_builder import ProfileBuilder
+    from ringfence.budgets.port import BudgetMeter
+    from ringfence.capability.budget import Budget
+    from ringfence.capability.capabilities import Capabilities
+    from ringfence.capability.kind import Kind as Capability
     from ringfence.capability.limits import Limits
     from ringfence.errors import (
         CapabilityBlocked,
@@ -27,16 +39,38 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from ringfence.facade import ExecutionRequest, SandboxManager, run
+    from ringfence.guard.consent import Consent
+    from ringfence.guard.policy_guard import PolicyGuard
+    from ringfence.guard.verdict import Verdict
     from ringfence.operation import Language
-    from ringfence.outcome import Artifact, Budget, ExecutionResult, Layers, SandboxType, Status
+    from ringfence.orchestrator.pipeline import Orchestrator
+    from ringfence.outcome import Artifact, ExecutionResult, Layers, SandboxType, Status
+    from ringfence.ports import Executor
+    from ringfence.risk.assessment import RiskAssessment
+    from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.agent import AgentWorkspace
 
 __version__ = "0.1.0"
 
 _HOME_OF = {
+    "Grant": "authority.grant",
+    "IsolationLevel": "authority.levels",
+    "NetMode": "authority.levels",
+    "RiskLevel": "authority.levels",
+    "SideEffect": "authority.levels",
+    "Manifest": "authority.manifest",
+    "load_manifest": "authority.manifest_reader",
+    "PolicySnapshot": "authority.policy",
+    "load_policy": "authority.policy_reader",
+    "PolicySource": "authority.policy_source",
     "Isolation": "authority.profile",
     "Profile": "authority.profile",
     "SecurityMode": "authority.profile",
+    "ProfileBuilder": "authority.profile_builder",
+    "BudgetMeter": "budgets.port",
+    "Budget": "capability.budget",
+    "Capabilities": "capability.capabilities",
+    "Capability": "capability.kind:Kind",
     "Limits": "capability.limits",
     "CapabilityBlocked": "errors",
     "Denied": "errors",
@@ -54,13 +88,19 @@ _HOME_OF = {
     "ExecutionRequest": "facade",
     "SandboxManager": "facade",
     "run": "facade",
+    "Consent": "guard.consent",
+    "PolicyGuard": "guard.policy_guard",
+    "Verdict": "guard.verdict",
     "Language": "operation",
+    "Orchestrator": "orchestrator.pipeline",
     "Artifact": "outcome",
-    "Budget": "outcome",
     "ExecutionResult": "outcome",
     "Layers": "outcome",
     "SandboxType": "outcome",
     "Status": "outcome",
+    "Executor": "ports",
+    "RiskAssessment": "risk.assessment",
+    "UnifiedRiskPolicy": "risk.policy",
     "AgentWorkspace": "workspaces.agent",
 }
 
@@ -68,30 +108,51 @@ __all__ = [
     "AgentWorkspace",
     "Artifact",
     "Budget",
+    "BudgetMeter",
+    "Capabilities",
+    "Capability",
     "CapabilityBlocked",
+    "Consent",
     "Denied",
     "ExecutionFailed",
     "ExecutionRequest",
     "ExecutionResult",
+    "Executor",
+    "Grant",
     "InternalError",
     "InvalidRequest",
     "Isolation",
+    "IsolationLevel",
     "IsolationUnavailable",
     "Language",
     "Layers",
     "Limits",
+    "Manifest",
+    "NetMode",
+    "Orchestrator",
     "PathTraversalError",
+    "PolicyGuard",
+    "PolicySnapshot",
+    "PolicySource",
     "Profile",
+    "ProfileBuilder",
     "QuotaExceeded",
     "RingfenceError",
+    "RiskAssessment",
+    "RiskLevel",
     "RuntimeMissing",
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
+    "SideEffect",
     "Status",
     "TimedOut",
     "ToolDenied",
     "Unavailable",
+    "UnifiedRiskPolicy",
+    "Verdict",
+    "load_manifest",
+    "load_policy",
     "run",
 ]
 
@@ -102,6 +163,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
-    value = getattr(import_module(f"ringfence.{home}"), name)
+    module, _, own_name = home.partition(":")
+    value = getattr(import_module(f"ringfence.{module}"), own_name or name)
     globals()[name] = value
     return value

@@ -8,6 +8,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from ringfence.capability import budget
+
 
 class Status(StrEnum):
     """Where a run stands or how it ended."""
@@ -81,16 +83,17 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """What a run used."""
+class Budget(budget.Budget):
+    """What a run used, in the terms budgets are written in; what nobody counted is absent."""
 
     calls: int = 1
-    cpu_ms: int = 0
-    wall_ms: int = 0
-    memory_peak_bytes: int | None = None
     bytes_out: int = 0
     bytes_in: int = 0
+    cpu_ms: int = 0
+    gpu_ms: int = 0
     file_count: int = 0
+    wall_ms: int = 0
+    memory_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)

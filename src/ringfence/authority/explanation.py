@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from ringfence.authority.layers import OnExcess, Row
 from ringfence.authority.limit_names import shown
 
+_AUTHORITIES = ("policy", "manifest", "grant")
+_FOLD_AT = 24
 _COLUMNS = ("setting", "default", "ceiling", "policy", "manifest", "grant", "request", "value", "why")
 
 # Who holds each setting once it is decided; what is not here the guard refuses before anything runs.
@@ -32,6 +35,9 @@ _HELD_BY = {
     "isolation": _KERNEL,
     "net_mode": _KERNEL,
     "net.http": "proxy",
+    "mime_allow": "proxy",
+    "env_allow": _HOST,
+    "output_inline": _HOST,
     # what a program is called says little about what it does
     "denied_commands": "best-effort",
     "denied_domains": "proxy",
@@ -84,22 +90,21 @@ class Explanation:
         }
 
     def render(self) -> str:
-        """Return the table as text, with who holds each value in the last column."""
-        head = (*_COLUMNS, "held by")
-        lines = [head] + [
-            (
-                row.setting,
-                *(shown(row.setting, getattr(row, column)) for column in _COLUMNS[1:7]),
-                self.outcome(row),
-                row.why + (f" ({row.origin})" if row.origin else ""),
-                held_by(row.setting),
-            )
-            for row in self.rows
-        ]
-        widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+        """Return the table as text, with who holds each value in the last column; long lists take several lines."""
+        rows = [[[column] for column in (*_COLUMNS, "held by")], *(self._cells(row) for row in self.rows)]
+        widths = [max(len(text) for row in rows for text in row[at]) for at in range(len(rows[0]))]
         return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+            "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
+            for row in rows
+            for texts in zip_longest(*row, fillvalue="")
         )
+
+    def _cells(self, row: Row) -> list[list[str]]:
+        value = [self.outcome(row)] if row.excess else _folded(row.setting, row.value)
+        where = ": ".join(part for part in (row.layer if row.layer in _AUTHORITIES else "", row.origin) if part)
+        why = row.why + (f" ({where})" if where and not row.excess else "")
+        said = (_folded(row.setting, getattr(row, column)) for column in _COLUMNS[1:7])
+        return [[row.setting], *said, value, [why], [held_by(row.setting)]]
 
 
 def held_by(setting: str) -> str:
@@ -109,3 +114,16 @@ def held_by(setting: str) -> str:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _folded(setting: str, value: Any) -> list[str]:
+    """Put a list on as many lines as it takes to keep its column narrow; no entry is ever broken."""
+    lines = [""]
+    for entry in value if isinstance(value, tuple) and value else (shown(setting, value),):
+        together = f"{lines[-1]}, {entry}".removeprefix(", ")
+        if lines[-1] and len(together) > _FOLD_AT:
+            lines[-1] += ","
+            lines.append(entry)
+        else:
+            lines[-1] = together
+    return lines

@@ -108,6 +108,14 @@ def _others(before: PolicyView, after: PolicyView, change: Any) -> Iterator[Chan
         wider = new is None or (old is not None and bool(new - old))
         narrower = old is None or (new is not None and bool(old - new))
         yield change("mime_allow", old and tuple(sorted(old)), new and tuple(sorted(new)), wider, narrower)
+    lasted, last = (
+        {item.resource() for item in side.capabilities.of("secret.use")} & side.lasting_secrets
+        for side in (before, after)
+    )
+    if lasted != last:
+        yield change(
+            "lasting_secrets", tuple(sorted(lasted)), tuple(sorted(last)), bool(last - lasted), bool(lasted - last)
+        )
     yield from _budget_changes(before.budget, after.budget, change)
 
 

@@ -103,7 +103,7 @@ class ProfileBuilder:
             *capability_rows(layers),
             *denial_rows(layers),
             *budget_rows(layers),
-            *_word_rows(layers),
+            *_word_rows(layers, policy.policy.security_mode),
         )
         return Explanation(layers.view.tool, role, policy.policy_version_hash, self._on_excess, rows)
 
@@ -255,20 +255,35 @@ def _net_mode(layers: Layers, reaches: bool) -> NetMode:
     return net_mode(layers) if reaches else NetMode.NONE
 
 
-def _word_rows(layers: Layers) -> tuple[Row, ...]:
-    view, manifest, grant = layers.view, layers.manifest, layers.grant
+def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, ...]:
+    view, manifest, grant, request = layers.view, layers.manifest, layers.grant, layers.request
     met = meet_all(layers)
-    asked = layers.request.net_mode
+    final = met if request.capabilities is None else met.meet(request.capabilities)
+    asked = request.net_mode
     floor = str(grant.safety_floor) if grant else None
     declared = str(manifest.safety_class) if manifest else None
+    mode = _security_mode(stated_mode, request.security_mode)
     return (
         Row("safety", None, None, str(view.risk), declared, floor, None, str(_safety(layers)), "highest", "the highest",
             view.origin.get("risk_level", "")),
         Row("net_mode", "none", str(layers.ceiling.net_mode), str(view.net_mode), None, None, asked and str(asked),
-            str(_net_mode(layers, bool(met.of("net.http")))), "lowest",
-            "the lowest" if met.of("net.http") else "no host is left",
+            str(_net_mode(layers, bool(final.of("net.http")))), "lowest",
+            "the lowest" if final.of("net.http") else "no host is left",
             view.origin.get("net_mode", view.origin.get("network_access", "")),
             "policy" if asked is not None and asked > net_mode(layers) else None),
         Row("isolation", "os", None, str(view.isolation), None, None, None, str(view.isolation), "policy",
             "the floor of the policy", view.origin.get("isolation", view.origin.get("sandbox_enabled", ""))),
+        Row("security_mode", "strict", None, stated_mode and str(stated_mode), None, None,
+            request.security_mode and str(request.security_mode), str(mode), "strictest",
+            "a request can make it strict, a strict policy nobody permissive"),
+        _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
+        _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
+        _alone("output_inline", True, view.output_inline, layers),
     )  # fmt: skip
+
+
+def _alone(setting: str, default: Any, value: Any, layers: Layers) -> Row:
+    """Tell what the policy alone decides."""
+    origin = layers.view.origin.get(setting, "")
+    layer, why = ("policy", "the policy decides") if origin else ("default", "the system's default")
+    return Row(setting, default, None, value if origin else None, None, None, None, value, layer, why, origin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ringfence.authority.levels import Decision
@@ -33,7 +33,7 @@ class Rule:
     match: tuple[str, ...] = ()
     not_match: tuple[str, ...] = ()
     scope: str = "call"
-    line: int = 0
+    line: int = field(default=0, compare=False)  # a rule that moved down the file says what it said before
 
     def matches(self, text: str) -> bool:
         """Whether the rule is about this command, domain or path."""

@@ -75,7 +75,7 @@ def from_json(form: object) -> Capability:
     unknown = fields.keys() - known
     if unknown:
         raise invalid(tag, f"{min(map(str, unknown))[:100]!r} is not a field of it")
-    return cast("Capability", _kind(tag).read(fields))
+    return cast("Capability", kind_of(tag).read(fields))
 
 
 def parse(text: str) -> Capability:
@@ -87,11 +87,12 @@ def parse(text: str) -> Capability:
     name, _, resource = text.partition(":")
     for tag, (_, known, _) in _HOMES.items():
         if known == name:
-            return cast("Capability", _kind(tag).parse(resource))
+            return cast("Capability", kind_of(tag).parse(resource))
     names = ", ".join(name for _, name, _ in _HOMES.values())
     raise invalid("capability", f"{text[:100]!r} does not begin with one of {names}")
 
 
-def _kind(tag: str) -> type[Kind]:
+def kind_of(tag: str) -> type[Kind]:
+    """Return the kind that JSON calls `tag`, which must be one of `KINDS`."""
     module = import_module(f"ringfence.capability.{_HOMES[tag][0]}")
     return cast("type[Kind]", getattr(module, tag))

@@ -22,6 +22,20 @@ def test_comments_and_order_are_no_difference() -> None:
     assert one.policy_version_hash != other.policy_version_hash
 
 
+def test_a_rule_that_only_moved_is_no_difference() -> None:
+    rule = b"rules: [{id: a, command: [git, push], decision: deny}]\n"
+    assert diff(load_policy(rule), load_policy(b"# why\n\n" + rule)) == []
+
+
+def test_a_secret_that_outlives_its_task_is_widened() -> None:
+    task, conversation = (
+        load_policy(b"secrets: {TOKEN: {scope: %s}}\n" % scope) for scope in (b"task", b"conversation")
+    )
+    wider, narrower = diff(task, conversation), diff(conversation, task)
+    assert {(change.direction, change.setting) for change in wider} == {(Direction.WIDENED, "lasting_secrets")}
+    assert {(change.direction, change.setting) for change in narrower} == {(Direction.NARROWED, "lasting_secrets")}
+
+
 @pytest.mark.parametrize(
     ("narrow", "wide", "setting"),
     [

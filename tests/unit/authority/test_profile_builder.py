@@ -408,6 +408,32 @@ def test_deny_lists_and_budgets_are_explained_too() -> None:
     assert (held["denied_paths"], held["denied_commands"], held["denied_networks"]) == ("guard", "best-effort", "proxy")
 
 
+def test_the_table_and_the_profile_agree_whatever_the_request_leaves_out() -> None:
+    caps = hosts("a.com")
+    snapshot = load_policy(POLICY.text + b"security_mode: permissive\n")
+    for request in (Request(), Request(capabilities=Capabilities()), Request(security_mode=SecurityMode.STRICT)):
+        made = ProfileBuilder().build(grant(caps), manifest(caps), snapshot, request=request)
+        explained = ProfileBuilder().explain(grant(caps), manifest(caps), snapshot, request=request)
+        assert explained.row("net_mode").value == str(made.net_mode)
+        assert explained.row("security_mode").value == str(made.security_mode)
+        assert explained.row("safety").value == str(made.safety)
+        assert explained.row("isolation").value == str(made.isolation_floor)
+
+
+def test_what_the_policy_alone_decides_is_in_the_table_too() -> None:
+    text = b"policies: {default: {env_allow: [LANG, A_*], mime_allow: [text/html], output_inline: false}}"
+    told, silent = (
+        ProfileBuilder().explain(grant(), manifest(), load_policy(each)) for each in (text, b"policies: {}")
+    )
+    names = ("env_allow", "mime_allow", "output_inline")
+    assert [(told.row(name).value, told.row(name).layer, told.row(name).origin) for name in names] == [
+        (("A_*", "LANG"), "policy", "default"), (("text/html",), "policy", "default"), (False, "policy", "default"),
+    ]  # fmt: skip
+    assert [(silent.row(name).value, silent.row(name).layer) for name in names] == [
+        (None, "default"), (None, "default"), (True, "default"),
+    ]  # fmt: skip
+
+
 # --- the hash ------------------------------------------------------------------------------------
 
 

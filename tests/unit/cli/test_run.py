@@ -170,7 +170,7 @@ def test_a_json_flag_of_the_guest_is_not_ours(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("name", ["serve", "mcp", "policy", "evidence", "workspace"])
+@pytest.mark.parametrize("name", ["serve", "mcp", "skill", "evidence", "workspace"])
 def test_a_command_whose_part_has_not_landed_says_so(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name]) == 2
     assert "not_in_this_version" in capsys.readouterr().err

@@ -9,6 +9,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence shell -- COMMAND...        run a shell command in a box of its own
   ringfence doctor                     say whether this machine can isolate, and how to fix it
   ringfence bench                      measure the promised speed on this machine
+  ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -83,6 +84,33 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
+    "policy": """\
+ringfence policy lint FILE [--json]
+ringfence policy explain --policy FILE [--tool T] [--role R] [--manifest FILE] [--grant FILE]
+                         [--override KEY=VALUE]... [--clamp] [--json]
+ringfence policy diff OLD NEW [--fail-on-widening] [--json]
+
+lint finds unknown keys, wrong values, circles, unknown names and rules that their own examples refute, each with its
+file, line, column and fix. Exit code 2 when there are errors; warnings alone give 0.
+
+explain shows what a call may do: what each layer says about every setting, the value, why it is that one, and what
+holds it: the kernel, the host, a proxy, the guard before anything runs, or best-effort. It asks neither whether a
+grant is signed nor whether it is expired, and it runs nothing.
+
+  --policy FILE          the policy
+  --tool T, --role R     the tool called, and the role of who calls it
+  --manifest FILE        the tool's manifest; a built-in tool needs none
+  --grant FILE           a grant as a JSON object; without one the call has what the policy gives
+  --override KEY=VALUE   what the request asks for, such as timeout_ms=30000 or net.mode=none; repeatable
+  --clamp                cut down what the request asks for too much, instead of refusing it
+
+diff shows what calls may do more or less under NEW than under OLD: widened, narrowed, or changed, which is both ways
+or not known. Exit code 1 with --fail-on-widening unless every change narrows.
+
+  --json                 one JSON object with the same, and nothing else
+
+'check', 'test' and 'replay' are not in this version.
+""",
     "errors": """\
 ringfence errors list [--json]
 
@@ -96,7 +124,6 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 PENDING_COMMANDS = {
     "serve": "the HTTP service",
     "mcp": "the MCP server",
-    "policy": "the policy guard",
     "grant": "grants",
     "evidence": "the evidence journal",
     "skill": "skills",

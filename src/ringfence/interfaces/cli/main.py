@@ -76,6 +76,10 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.errors import errors_command
 
         return errors_command
+    if name == "policy":
+        from ringfence.interfaces.cli.policy import policy_command
+
+        return policy_command
     from ringfence.interfaces.cli.run import run_command
 
     return lambda rest: run_command(name, rest)

@@ -78,7 +78,7 @@ def result_line(result: ExecutionResult) -> str | None:
         return None
     code = f"{result.error_code} " if result.error_code else ""
     why = result.error or (f"ended by {result.killed_by}" if result.killed_by else str(result.status))
-    return _one_line(f"ringfence: {code}{result.reason or result.status}: {why}")
+    return one_line(f"ringfence: {code}{result.reason or result.status}: {why}")
 
 
 def truncation_line(result: ExecutionResult) -> str | None:
@@ -91,7 +91,7 @@ def truncation_line(result: ExecutionResult) -> str | None:
         )
         if truncated
     ]
-    return _one_line(f"ringfence: output was cut: {', '.join(cut)}") if cut else None
+    return one_line(f"ringfence: output was cut: {', '.join(cut)}") if cut else None
 
 
 def error_json(error: RingfenceError) -> str:
@@ -114,7 +114,7 @@ def error_line(error: RingfenceError) -> str:
     """Return an error as one line: the code, the reason, what happened and the fix."""
     message = str(error).rstrip(".")
     fix = f" Fix: {error.fix}" if error.fix else ""
-    return _one_line(f"ringfence: {error.code} {error.reason}: {message}.{fix}")
+    return one_line(f"ringfence: {error.code} {error.reason}: {message}.{fix}")
 
 
 def error_exit_code(error: RingfenceError) -> int:
@@ -129,6 +129,6 @@ def _line_of_json(fields: dict[str, Any]) -> str:
     return json.dumps(fields) + "\n"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Messages may quote names a guest chose: keep them to one printable line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text) + "\n"

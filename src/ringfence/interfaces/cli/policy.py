@@ -1,0 +1,121 @@
+"""`ringfence policy`: find the action; `lint` is carried out here, the others where more is to be shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ringfence.interfaces.cli.options import StrictParser
+from ringfence.interfaces.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.authority.policy import PolicySnapshot
+
+_ACTIONS = ("lint", "explain", "diff")
+_PENDING_ACTIONS = {
+    "check": "the brokered operations",
+    "test": "the brokered operations",
+    "replay": "the evidence journal",
+}
+
+
+def policy_command(words: Sequence[str]) -> int:
+    """Carry out `ringfence policy ACTION` and return the exit code."""
+    action, rest = (words[0], list(words[1:])) if words else ("", [])
+    if action in _PENDING_ACTIONS:
+        raise UsageError(
+            f"'ringfence policy {action}' is not in this version; it arrives with {_PENDING_ACTIONS[action]}",
+            reason="not_in_this_version",
+            fix="see 'ringfence policy --help' for what is here",
+        )
+    if action not in _ACTIONS:
+        wrong = f"there is no 'ringfence policy {action}'" if action else "'ringfence policy' takes an action"
+        raise UsageError(wrong, fix=f"give one of {', '.join(_ACTIONS)} first")
+    if action == "lint":
+        return _lint(rest)
+    if action == "diff":
+        from ringfence.interfaces.cli.policy_diff import diff_command
+
+        return diff_command(rest)
+    from ringfence.interfaces.cli.policy_explain import explain_command
+
+    return explain_command(rest)
+
+
+def load(path: str) -> PolicySnapshot:
+    """Read a policy that is to be explained or compared.
+
+    Raises:
+        InvalidRequest: It cannot be read, or has an error; the message has the line and the fix of the first.
+    """
+    from ringfence.authority.policy_reader import load_policy
+
+    return load_policy(read_policy_file(path), path)
+
+
+def read_policy_file(path: str) -> bytes:
+    """Return the bytes of a policy file, and no more of them than a policy may have.
+
+    Raises:
+        InvalidRequest: It cannot be read.
+    """
+    from ringfence.errors import InvalidRequest
+    from ringfence.stores.policy_file import PolicyFile
+
+    try:
+        return PolicyFile(path).read()
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+            reason="policy_unreadable",
+            fix="name a policy file that you may read",
+        ) from error
+
+
+def print_json(fields: dict[str, Any]) -> None:
+    """Print one object on one line, and nothing else."""
+    import json
+
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def _lint(words: list[str]) -> int:
+    parser = StrictParser(prog="ringfence policy lint")
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(words)
+
+    from ringfence.authority.finding import errors
+    from ringfence.authority.policy_lint import lint
+
+    content = read_policy_file(options.file)
+    findings = lint(content, options.file)
+    wrong = len(errors(findings))
+    doubtful = len(findings) - wrong
+    if options.json:
+        from ringfence.capability.canonical import digest_of
+
+        print_json(
+            {
+                "success": not wrong,
+                "file": options.file,
+                "policy_version_hash": digest_of(content),
+                "errors": wrong,
+                "warnings": doubtful,
+                "findings": [finding.to_json() for finding in findings],
+            }
+        )
+    else:
+        from ringfence.interfaces.cli.render import one_line
+
+        # Keys of the file are quoted in the findings: whoever wrote them must not drive the reader's terminal.
+        sys.stdout.writelines(one_line(str(finding)) for finding in findings)
+        sys.stdout.write(one_line(f"{options.file}: {_counted(wrong, 'error')}, {_counted(doubtful, 'warning')}"))
+        sys.stdout.flush()
+    return 2 if wrong else 0
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
