@@ -46,6 +46,7 @@ def test_a_command_line_of_the_readme_runs_as_it_stands(line: str, tmp_path: Pat
     command = tmp_path / "ringfence"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ringfence "$@"\n')
     command.chmod(0o755)
+    (tmp_path / "policy.yaml").write_text(blocks("yaml")[0])
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", line],
         stdin=subprocess.DEVNULL,
@@ -56,8 +57,13 @@ def test_a_command_line_of_the_readme_runs_as_it_stands(line: str, tmp_path: Pat
         cwd=tmp_path,
         env=environment(tmp_path) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    refused = re.search(r"# (\S+), exit code (\d+)$", line)
+    if refused:
+        assert done.returncode == int(refused[2])
+        assert refused[1] in done.stderr
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
 
 
 def environment(tmp_path: Path) -> dict[str, str]:

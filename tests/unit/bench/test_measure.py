@@ -113,7 +113,9 @@ def test_warm_uses_the_default_pool_and_prints_the_closed_loop_beside_it() -> No
     assert [series.name for series in result.series] == [
         "warm: bare",
         "warm: ringfence",
-        "warm: ringfence, closed loop",
+        "governed: bare",
+        "governed: ringfence",
+        "governed: ringfence, closed loop",
     ]
 
 
