@@ -12,19 +12,8 @@ from typing import Any
 from ringfence.capability.limits import MIB
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.executors.beside import in_a_thread
-from ringfence.executors.forms import (
-    BrokerOutcome,
-    Digest,
-    Effect,
-    FsDelete,
-    FsList,
-    FsMkdir,
-    FsOperation,
-    FsRead,
-    FsStat,
-    FsWrite,
-)
-from ringfence.outcome import Budget
+from ringfence.operation.brokered import FsDelete, FsList, FsMkdir, FsOperation, FsRead, FsStat, FsWrite
+from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
 from ringfence.workspaces import files
 from ringfence.workspaces.files import Area, Found, Kind
 from ringfence.workspaces.names import harmless, locate

@@ -22,8 +22,8 @@ from typing import Self
 from ringfence.capability.limits import MIB
 from ringfence.errors import CapabilityBlocked, InvalidRequest, QuotaExceeded
 from ringfence.executors.beside import in_a_thread
-from ringfence.executors.forms import BrokerOutcome, Effect, TmpAlloc, TmpFree, TmpOperation
-from ringfence.outcome import Budget
+from ringfence.operation.brokered import TmpAlloc, TmpFree, TmpOperation
+from ringfence.outcome import BrokerOutcome, Budget, Effect
 from ringfence.workspaces.beneath import open_beneath
 from ringfence.workspaces.files import Area
 from ringfence.workspaces.refusals import refusals

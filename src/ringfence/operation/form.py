@@ -215,7 +215,7 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
         "content": ("bytes_b64", _bytes, _REQUIRED),
         "overwrite": ("overwrite", _flag, False),
     },
-    "fs_list": _PATH,
+    "fs_list": {**_PATH, "cursor": ("cursor", _text, None), "limit": ("limit", _amount, None)},
     "fs_stat": _PATH,
     "fs_mkdir": _PATH,
     "fs_delete": _PATH,

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest
-from ringfence.executors.forms import (
-    BrokerOutcome,
-    Effect,
+from ringfence.executors.fs import FsBroker, FsCaps
+from ringfence.executors.tmp import TmpBroker
+from ringfence.operation.brokered import (
     FsDelete,
     FsList,
     FsMkdir,
@@ -26,9 +26,7 @@ from ringfence.executors.forms import (
     TmpAlloc,
     TmpFree,
 )
-from ringfence.executors.fs import FsBroker, FsCaps
-from ringfence.executors.tmp import TmpBroker
-from ringfence.outcome import Budget
+from ringfence.outcome import BrokerOutcome, Budget, Effect
 from ringfence.workspaces.files import Area
 
 
