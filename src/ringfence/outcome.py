@@ -218,5 +218,7 @@ class BrokerOutcome:
     exec_id: str = ""
 
 
+Outcome = ExecutionResult | BrokerOutcome
+
 OnOutput = Callable[[str, bytes], None]
 """Called with the stream name (`stdout` or `stderr`) and each chunk, in order, as it arrives."""

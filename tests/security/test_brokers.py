@@ -845,10 +845,10 @@ def test_a_cursor_nobody_gave_out_is_refused(ground: Ground, cursor: str) -> Non
 async def test_a_handle_of_a_read_opens_nothing_a_read_would_not(ground: Ground, handle: str) -> None:
     (ground.work / "f").write_text("x")
     with pytest.raises(InvalidRequest):
-        await ground.broker.redeem(handle)
+        ground.broker.redeem(handle)
     given = ground.broker.perform(FsRead("work/f")).out["handle"]
-    assert await ground.broker.redeem(given) == b"x"
+    assert ground.broker.redeem(given) == b"x"
     ground.broker.perform(FsWrite("work/f", b"y", overwrite=True))
     with pytest.raises(CapabilityBlocked) as refusal:
-        await ground.broker.redeem(given)
+        ground.broker.redeem(given)
     assert refusal.value.reason == "changed"
