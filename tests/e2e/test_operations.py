@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence import AgentWorkspace, BrokerOutcome, InvalidRequest, SandboxManager
+from ringfence import AgentWorkspace, BrokerOutcome, InvalidRequest, Limits, SandboxManager
+from ringfence.capability.limits import MIB
 from ringfence.errors import CapabilityBlocked, PathTraversalError, QuotaExceeded, RingfenceError, ToolDenied
 from ringfence.operation.brokered import (
     BrowserNav,
@@ -32,7 +33,7 @@ PROGRAMS = """
 policies:
   tools:
     proc_exec:
-      allowed_commands: [printf, cat, env, sleep, missing-tool, sort, bash]
+      allowed_commands: [printf, cat, env, sleep, missing-tool, sort, bash, head, tail, sha256sum]
       command_templates:
         sort: [{args: [{enum: [-n, -r]}], rest: {regex: "[a-z]+[.]txt"}}]
 """
@@ -63,6 +64,8 @@ async def test_files_are_written_read_listed_and_deleted(tmp_path: Path) -> None
         read = await held.perform(FsRead("/workspace/work/d/f", offset=3, len=4))
         assert (read.content, read.used.bytes_in, read.used.calls) == (b"3456", 4, 1)
         assert read.exec_id.startswith("ex_")
+        assert (await refused(InvalidRequest, held, FsWrite("work/d/f", b"x"))).reason == "exists"
+        assert not (await held.perform(FsWrite("work/d/f", b"9876543210", overwrite=True))).out["created"]
         assert (await held.perform(FsMkdir("work/e"))).out["created"]
         assert (await held.perform(FsStat("work/d/f"))).out["size"] == 10
         first = await held.perform(FsList("work", limit=1))
@@ -118,6 +121,8 @@ async def test_no_path_leads_out_of_the_workspace(tmp_path: Path, kind: Any, pat
     async with manager(tmp_path, "policies: {}\n") as held:
         with pytest.raises((CapabilityBlocked, PathTraversalError, InvalidRequest)) as refusal:
             await held.perform(kind(path))
+        wanted = "SCHEMA.VALIDATION_FAILED" if "\0" in path else "SANDBOX.CAPABILITY_BLOCKED"
+        assert refusal.value.code == wanted
         assert "SECRET" not in str(refusal.value)
         assert str(tmp_path) not in str(refusal.value)
     assert [(entry.name, entry.read_text()) for entry in outside.iterdir()] == [("passwd", "SECRET")]
@@ -130,14 +135,23 @@ async def test_a_role_uses_its_own_tools_and_no_other(tmp_path: Path) -> None:
         assert (await refused(InvalidRequest, held, FsRead("work/f"))).reason == "not_found"
     async with manager(tmp_path, role="code_assistant") as held:
         assert (await held.perform(FsWrite("work/f", b"x"))).out["created"]
-        assert (await refused(ToolDenied, held, FsDelete("work/f"))).reason == "tool_denied"
+        for operation in (FsDelete("work/f"), TmpAlloc(1), ProcExec("ls")):
+            assert (await refused(ToolDenied, held, operation)).reason == "tool_denied"
 
 
 async def test_writing_is_not_reading_and_each_path_is_its_own(tmp_path: Path) -> None:
-    text = "policies: {tools: {file_read: {allowed_paths: [inputs]}, file_write: {allowed_paths: [work/out]}}}\n"
+    text = """
+policies:
+  tools:
+    file_read: {allowed_paths: [inputs]}
+    file_list: {allowed_paths: [work]}
+    file_write: {allowed_paths: [work/out]}
+"""
     async with manager(tmp_path, text) as held:
         await held.perform(FsWrite("work/out/f", b"x"))
-        for operation in (FsRead("work/out/f"), FsWrite("work/f", b"x"), FsWrite("inputs/f", b"x")):
+        assert [entry["name"] for entry in (await held.perform(FsList("work"))).out["entries"]] == ["out"]
+        assert (await refused(InvalidRequest, held, FsRead("inputs/none"))).reason == "not_found"
+        for operation in (FsRead("work/out/f"), FsList("inputs"), FsWrite("work/f", b"x"), FsWrite("inputs/f", b"x")):
             refusal = await refused(CapabilityBlocked, held, operation)
             assert (refusal.code, refusal.reason) == ("SANDBOX.CAPABILITY_BLOCKED", "path")
 
@@ -314,6 +328,31 @@ async def test_a_program_works_on_the_sessions_files_and_ends_at_its_time(tmp_pa
             await held.perform(ProcExec("sleep", ("0",), timeout_ms=10**9))
         missing = await held.perform(ProcExec("missing-tool"))
         assert (missing.exit_code, missing.stderr) == (127, "missing-tool: No such file or directory\n")
+
+
+@BOX
+@pytest.mark.parametrize(
+    ("operation", "killed_by", "truncated"),
+    [
+        (ProcExec("sha256sum", ("/dev/zero",)), "cpu_timeout", False),
+        (ProcExec("tail", ("/dev/zero",)), "memory", False),
+        (ProcExec("head", ("-c", "10000000", "/dev/zero")), None, True),
+    ],
+    ids=["cpu", "memory", "output"],
+)
+async def test_a_program_is_held_to_its_limits(
+    tmp_path: Path, operation: ProcExec, killed_by: str | None, truncated: bool
+) -> None:
+    limits = Limits(cpu_seconds=1, memory_bytes=64 * MIB, wall_seconds=30)
+    async with manager(tmp_path, PROGRAMS, limits=limits) as held:
+        result = await held.perform(operation)
+        # where no cgroup counts memory, the kernel refuses it, and the program gives up by itself
+        refused_memory = killed_by == "memory" and "memory" in result.stderr
+        assert (result.killed_by, result.stdout_truncated) == (None if refused_memory else killed_by, truncated)
+        assert result.success is (killed_by is None)
+        assert len(result.stdout_raw) <= limits.stdout_bytes
+        if truncated:
+            assert (result.out["stdout_bytes"], len(result.out["preview"])) == (10_000_000, 200)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ringfence import operation as operations
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
-from ringfence.errors import CapabilityBlocked, InvalidRequest, RingfenceError, TimedOut
+from ringfence.errors import CapabilityBlocked, ExecutionFailed, InvalidRequest, RingfenceError, TimedOut
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun, form
@@ -119,6 +119,7 @@ class Orchestrator:
             QuotaExceeded: A budget has too little left; nothing ran.
             IsolationUnavailable: No box here is as strong as the risk demands; nothing ran.
             TimedOut: A broker took longer than the profile allows; what it did stands.
+            ExecutionFailed: A broker failed at its own work.
         """
         check_operation(operation)
         if profile.limits is not self._checked:
@@ -191,6 +192,10 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
             outcome = await executor.execute(ctx, operation)
     except TimeoutError:
         raise TimedOut(f"{operation.kind} took longer than {most:g} s; what it did stands") from None
+    except RingfenceError:
+        raise
+    except Exception as error:
+        raise ExecutionFailed(f"{operation.kind}: the executor failed: {type(error).__name__}") from error
     if isinstance(outcome, BrokerOutcome):
         used = dataclasses.replace(outcome.used, wall_ms=math.ceil((loop.time() - began) * 1000))
         return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)

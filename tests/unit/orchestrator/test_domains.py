@@ -11,7 +11,7 @@ import pytest
 from ringfence.authority.policy_reader import load_policy
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import Limits
-from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, QuotaExceeded, TimedOut
+from ringfence.errors import CapabilityBlocked, Denied, ExecutionFailed, InvalidRequest, QuotaExceeded, TimedOut
 from ringfence.executors.proc import ProcExecutor
 from ringfence.operation import needs
 from ringfence.operation.brokered import FsRead, FsWrite, ProcExec, TmpAlloc
@@ -87,6 +87,17 @@ async def test_a_broker_that_takes_too_long_is_a_timeout_and_is_charged_in_full(
     assert late.value.code == "LLM.TIMEOUT"
     with pytest.raises(QuotaExceeded, match="bytes_in"):
         await orchestrator.run(READ, profile, session_id="s")
+
+
+async def test_a_broker_that_breaks_is_a_failure_of_ours_and_shows_nothing_of_why() -> None:
+    class Broken(Broker):
+        async def execute(self, ctx: ExecCtx, operation: Any) -> BrokerOutcome:
+            raise ZeroDivisionError("/host/path")
+
+    with pytest.raises(ExecutionFailed) as failure:
+        await orchestrator_over(Broken()).run(READ, standard_profile(READ), session_id="s")
+    assert (failure.value.code, failure.value.answer.http_status) == ("TOOL.EXECUTION_FAILED", 500)
+    assert "/host" not in str(failure.value)
 
 
 async def test_what_the_broker_counted_is_charged_and_what_is_left_is_its_cap() -> None:
