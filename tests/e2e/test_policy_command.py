@@ -56,10 +56,19 @@ def test_the_shipped_example_is_good_as_it_stands() -> None:
     assert "GET,HEAD:api.example.com" in shown.stdout
 
 
-def test_nothing_is_said_as_policy_that_the_guard_has_to_say() -> None:
-    refused = policy("check", "--op", "{}")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("ringfence: SCHEMA.VALIDATION_FAILED not_in_this_version: ")
+def test_the_shipped_example_passes_its_own_tests() -> None:
+    tested = policy("test", EXAMPLE)
+    assert (tested.returncode, tested.stderr) == (0, "")
+    assert tested.stdout.endswith(f"{EXAMPLE}: 2 tests, 0 failed\n")
+
+
+def test_an_operation_is_judged_before_anybody_asks_for_it() -> None:
+    judged = [
+        policy("check", "--policy", DOCUMENT, "--op", json.dumps({"op": "fs_read", "path": path}))
+        for path in ("work/notes.txt", "/workspace/.env")
+    ]
+    assert [each.returncode for each in judged] == [0, 3]
+    assert "SANDBOX.CAPABILITY_BLOCKED blacklist" in judged[1].stdout
 
 
 @pytest.mark.needs("native")

@@ -472,8 +472,18 @@ def test_a_changed_rule_does_not_pass_for_narrower_and_is_shown_in_its_own_words
         (["explain", "--policy", DOCUMENT, "--tool", "x", "--override", "timeout_ms=soon"], "invalid_limit"),
         (["diff", DOCUMENT], "usage"),
         (["diff", DOCUMENT, "no/such/file"], "policy_unreadable"),
-        (["check"], "not_in_this_version"),
-        (["test"], "not_in_this_version"),
+        (["check"], "usage"),
+        (["check", "--policy", DOCUMENT], "usage"),
+        (["check", "--policy", DOCUMENT, "--op", "ls"], "invalid_operation"),
+        (["check", "--policy", DOCUMENT, "--op", "[]"], "invalid_operation"),
+        (["check", "--policy", DOCUMENT, "--op", '{"op": "code_run", "code": "1"}'], "invalid_operation"),
+        (
+            ["check", "--policy", DOCUMENT, "--op", '{"op": "code_run", "language": "c", "code": ""}'],
+            "unknown_language",
+        ),
+        (["check", "--policy", "no/such/file", "--op", '{"op": "tmp_free", "handle": "x"}'], "policy_unreadable"),
+        (["test"], "usage"),
+        (["test", "no/such/file"], "policy_unreadable"),
         (["replay"], "not_in_this_version"),
     ],
 )
@@ -495,11 +505,11 @@ def test_a_broken_policy_is_explained_to_nobody(write: Write, capsys: pytest.Cap
         assert (said["reason"], said["details"]["line"]) == ("invalid_policy", 2)
 
 
-def test_the_manual_has_all_three_and_names_what_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_manual_has_them_all_and_names_what_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "lint", "--help"]) == 0
     manual = capsys.readouterr().out
-    assert all(f"ringfence policy {action}" in manual for action in ("lint", "explain", "diff"))
-    assert "'check', 'test' and 'replay' are not in this version" in manual
+    assert all(f"ringfence policy {action}" in manual for action in ("lint", "explain", "check", "test", "diff"))
+    assert "'replay' is not in this version" in manual
 
 
 def test_whoever_runs_something_else_does_not_pay_for_the_law() -> None:

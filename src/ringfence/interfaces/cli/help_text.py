@@ -88,6 +88,8 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
 ringfence policy lint FILE [--json]
 ringfence policy explain --policy FILE [--tool T] [--role R] [--manifest FILE] [--grant FILE]
                          [--override KEY=VALUE]... [--clamp] [--json]
+ringfence policy check --policy FILE --op JSON [--tool T] [--role R] [--manifest FILE] [--grant FILE] [--json]
+ringfence policy test FILE [--json]
 ringfence policy diff OLD NEW [--fail-on-widening] [--json]
 
 lint finds unknown keys, wrong values, circles, unknown names and rules that their own examples refute, each with its
@@ -104,12 +106,19 @@ grant is signed nor whether it is expired, and it runs nothing.
   --override KEY=VALUE   what the request asks for, such as timeout_ms=30000 or net.mode=none; repeatable
   --clamp                cut down what the request asks for too much, instead of refusing it
 
+check asks the guard about one operation, such as '{"op": "fs_read", "path": "work/a"}' or
+'{"op": "code_run", "language": "bash", "code": "ls"}', prints the answer of every rule, and carries nothing out. Exit
+code 0 when it is allowed, 3 when it is denied, 4 when somebody has to agree first. A grant that is expired is refused;
+whether it is signed is not asked. Options as for explain.
+
+test puts the operations of the policy's own 'tests' section to the guard. Exit code 1 when one is judged otherwise.
+
 diff shows what calls may do more or less under NEW than under OLD: widened, narrowed, or changed, which is both ways
 or not known. Exit code 1 with --fail-on-widening unless every change narrows.
 
   --json                 one JSON object with the same, and nothing else
 
-'check', 'test' and 'replay' are not in this version.
+'replay' is not in this version.
 """,
     "errors": """\
 ringfence errors list [--json]

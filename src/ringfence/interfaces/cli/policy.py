@@ -12,12 +12,8 @@ from ringfence.interfaces.cli.usage import UsageError
 if TYPE_CHECKING:
     from ringfence.authority.policy import PolicySnapshot
 
-_ACTIONS = ("lint", "explain", "diff")
-_PENDING_ACTIONS = {
-    "check": "the brokered operations",
-    "test": "the brokered operations",
-    "replay": "the evidence journal",
-}
+_ACTIONS = ("lint", "check", "explain", "test", "diff")
+_PENDING_ACTIONS = {"replay": "the evidence journal"}
 
 
 def policy_command(words: Sequence[str]) -> int:
@@ -38,9 +34,13 @@ def policy_command(words: Sequence[str]) -> int:
         from ringfence.interfaces.cli.policy_diff import diff_command
 
         return diff_command(rest)
-    from ringfence.interfaces.cli.policy_explain import explain_command
+    if action == "explain":
+        from ringfence.interfaces.cli.policy_explain import explain_command
 
-    return explain_command(rest)
+        return explain_command(rest)
+    from ringfence.interfaces.cli.policy_check import check_command, run_tests
+
+    return check_command(rest) if action == "check" else run_tests(rest)
 
 
 def load(path: str) -> PolicySnapshot:

@@ -15,8 +15,9 @@ from ringfence.authority.layers import OnExcess, Request, read_overrides
 from ringfence.authority.manifest import Manifest, built_in_manifest
 from ringfence.authority.manifest_reader import MAX_BYTES, load_manifest
 from ringfence.authority.policy import PolicySnapshot
+from ringfence.authority.policy_view import PolicyView
 from ringfence.authority.profile import Profile
-from ringfence.authority.profile_builder import ProfileBuilder
+from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.interfaces.cli.policy import load, print_json
@@ -32,7 +33,7 @@ _NOTHING_BECAUSE = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class Call:
     """Everybody who has a say about the call in question, and where each was found."""
 
     tool: str
@@ -42,7 +43,7 @@ class _Call:
     manifest_from: str | None
     grant: Grant
     grant_from: str
-    request: Request
+    request: Request = NO_REQUEST
 
 
 def explain_command(words: Sequence[str]) -> int:
@@ -57,7 +58,7 @@ def explain_command(words: Sequence[str]) -> int:
     parser.add_argument("--clamp", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(list(words))
-    call = _gather(options)
+    call = gather(options)
     builder = ProfileBuilder(on_excess=OnExcess.CLAMP if options.clamp else OnExcess.REFUSE)
     explanation = builder.explain(
         call.grant, call.manifest, call.policy, tool=call.tool, role=call.role, request=call.request
@@ -80,7 +81,8 @@ def explain_command(words: Sequence[str]) -> int:
     return 0
 
 
-def _gather(options: Any) -> _Call:
+def gather(options: Any) -> Call:
+    """Find everybody who has a say about the call that `options` describe."""
     policy = load(options.policy)
     manifest = None if options.manifest is None else load_manifest(_read(options.manifest), file=options.manifest)
     grant = None if options.grant is None else _grant(options.grant)
@@ -93,9 +95,8 @@ def _gather(options: Any) -> _Call:
         manifest = built_in_manifest(view.tool, view.capabilities)
         manifest_from = None if manifest is None else "built-in"
     if grant is None:
-        # what a caller without a grant of its own gets: all that the policy gives for the tool
-        grant = Grant("", "", view.tool, "", view.capabilities, 0, view.budget, "", denials=view.denials)
-    return _Call(
+        grant = as_the_policy_gives(view)
+    return Call(
         tool=view.tool,
         role=options.role,
         policy=policy,
@@ -105,6 +106,11 @@ def _gather(options: Any) -> _Call:
         grant_from=options.grant or "as the policy gives it",
         request=read_overrides(_overrides(options.overrides)),
     )
+
+
+def as_the_policy_gives(view: PolicyView) -> Grant:
+    """Return what a caller without a grant of its own gets: all that the policy gives for the tool."""
+    return Grant("", "", view.tool, "", view.capabilities, 0, view.budget, "", denials=view.denials)
 
 
 def _overrides(pairs: Sequence[str]) -> dict[str, Any]:
@@ -146,7 +152,7 @@ def _read(path: str) -> bytes:
         ) from error
 
 
-def _head(call: _Call, profile: Profile | None, excess: InvalidRequest | None) -> list[str]:
+def _head(call: Call, profile: Profile | None, excess: InvalidRequest | None) -> list[str]:
     """Say what the table is about, and what holds for the call as a whole."""
     lines = [
         f"tool      {call.tool}" + (f", role {call.role}" if call.role else ", no role"),
@@ -168,7 +174,7 @@ def _head(call: _Call, profile: Profile | None, excess: InvalidRequest | None) -
 
 
 def _fields(
-    call: _Call, explanation: Explanation, profile: Profile | None, excess: InvalidRequest | None
+    call: Call, explanation: Explanation, profile: Profile | None, excess: InvalidRequest | None
 ) -> dict[str, Any]:
     return {
         **explanation.to_json(),
