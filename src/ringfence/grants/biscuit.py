@@ -120,7 +120,8 @@ class BiscuitCodec:
 
     def _claimed_key(self, token: str) -> bytes:
         """Return the key that a token says it was signed with, which nobody has checked yet."""
-        found = _guarded(lambda: self._unverified(token).block_source(0), "its first block cannot be read")
+        unverified = self._unverified(token)
+        found = _guarded(lambda: unverified.block_source(0), "its first block cannot be read")
         public = _unpacked(_FIRST, found).get("key")
         if not isinstance(public, str) or not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", public):
             raise _bad("it does not say which key signed it")

@@ -51,7 +51,7 @@ class KeyRing:
                 create_file(directory, f"{key.key_id}.json", _written(key))
                 return key
 
-    def keys(self) -> tuple[IssuerKey, ...]:
+    def list_keys(self) -> tuple[IssuerKey, ...]:
         """Return every key, oldest first.
 
         Raises:
@@ -65,7 +65,7 @@ class KeyRing:
         return tuple(sorted((key for key in found if key), key=lambda key: (key.not_before, key.key_id)))
 
     def find(self, key_id: str) -> IssuerKey | None:
-        """Return the public half of a key, or nothing when it is not known here; raises what `keys` raises."""
+        """Return the public half of a key, or nothing when it is not known here; raises what `list_keys` raises."""
         if not _ID.fullmatch(key_id):
             return None
         with self._open() as directory:
@@ -78,7 +78,7 @@ class KeyRing:
             Unavailable: There is none, or the directory is not safe.
         """
         now = self._clock.now_ms()
-        for key in reversed(self.keys()):
+        for key in reversed(self.list_keys()):
             if key.is_valid(now) and not self._revocations.is_key_revoked(key.key_id):
                 secret = self._secret(key)
                 if secret is not None:
@@ -101,10 +101,6 @@ class KeyRing:
             if directory is not None:
                 os.unlink(f"{key.key_id}.key", dir_fd=directory)
         return key
-
-    def can_sign(self, key: IssuerKey) -> bool:
-        """Whether the private half is here."""
-        return self._secret(key) is not None
 
     def _secret(self, key: IssuerKey) -> bytes | None:
         with self._open() as directory:
