@@ -23,15 +23,17 @@ def private_directory(path: Path, *, make: bool) -> Iterator[int]:
         FileNotFoundError: It is missing, and was not to be made.
         Unavailable: It is a link, belongs to somebody else, or others may look into it.
     """
-    if make:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkdir makes it and sets its mode in one step, and follows no link under that name
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=0o700)
     try:
+        if make:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # mkdir makes it and sets its mode in one step, and follows no link under that name
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
         fd = os.open(path, _DIRECTORY)
-    except NotADirectoryError as error:
-        raise _unsafe(path, "is a link or a file, not a directory") from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # a link or a file is ENOTDIR, or ELOOP
+        raise _unsafe(path, f"cannot be opened as a directory of ours: {error.strerror}") from error
     try:
         _require_private(fd, path)
         yield fd

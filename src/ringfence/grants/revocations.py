@@ -14,7 +14,7 @@ from ringfence.authority.credential import Credential
 from ringfence.authority.grant import Grant
 from ringfence.authority.issuer_key import CLOCK_TOLERANCE_MS
 from ringfence.capability.canonical import canonical
-from ringfence.errors import Denied, InvalidRequest, Unavailable
+from ringfence.errors import Denied, ExecutionFailed, InvalidRequest, Unavailable
 from ringfence.grants.private_files import create_file, open_file, private_directory, read_some, write_all
 from ringfence.ports import Clock
 
@@ -70,6 +70,7 @@ class RevocationFile:
 
         Raises:
             InvalidRequest: The name cannot be one.
+            ExecutionFailed: The disk is full or failing; nothing was revoked.
             Denied: The list is damaged, and must be repaired before anything is added to it.
         """
         if not name or len(name) > _MOST_ID or len(tenant) > _MOST_ID:
@@ -85,9 +86,9 @@ class RevocationFile:
                 try:
                     write_all(fd, _line({"revoke": path, "at": self._clock.now_ms()}))
                     os.fsync(fd)
-                except OSError:
+                except OSError as error:
                     os.ftruncate(fd, size)  # a full disk must not leave half a line, which would refuse everything
-                    raise
+                    raise ExecutionFailed(f"nothing was revoked: {error.strerror}", reason="io") from error
             finally:
                 os.close(fd)
 

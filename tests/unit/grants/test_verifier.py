@@ -19,6 +19,8 @@ from ringfence.errors.table import TABLE
 from ringfence.grants import verifier as verifier_module
 from ringfence.grants.issuer import MAX_LIFETIME_MS
 
+pytestmark = pytest.mark.needs("biscuit")
+
 
 def reason(admit: Callable[[], object]) -> str:
     with pytest.raises(Denied) as caught:
