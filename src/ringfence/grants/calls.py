@@ -14,7 +14,7 @@ _FIRST_SWEEP = 1024
 
 @dataclass(slots=True)
 class _Call:
-    forget_at: int
+    forget_at: int = 0
     spent: int = 0
     closed: bool = False
 
@@ -65,7 +65,8 @@ class CallsInMemory:
         call = self._calls.get(name)
         if call is None:
             self._sweep()
-            call = self._calls[name] = _Call(credential.first_expires_at)
+            call = self._calls[name] = _Call()
+        # as it was issued: whoever holds it with less taken away could present it after the narrowed one expired
         call.forget_at = max(call.forget_at, credential.first_expires_at)
         return call
 
