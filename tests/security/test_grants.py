@@ -87,7 +87,8 @@ def test_a_token_with_any_one_bit_changed_is_refused(desk: Desk, token: str) -> 
 
 def test_a_token_with_any_one_character_changed_is_refused(desk: Desk, token: str) -> None:
     for at, character in enumerate(token):
-        for other in (ALPHABET[(ALPHABET.index(character) + 1) % 64] if character in ALPHABET else "A", "=", "é", "\n"):
+        near = ALPHABET[(ALPHABET.find(character) + 1) % 64]
+        for other in {near, "=", "é", "\n"} - {character}:
             assert refused(desk, token[:at] + other + token[at + 1 :]) in REFUSALS
 
 
@@ -152,8 +153,7 @@ def appended(desk: Desk, token: str, source: str, parameters: dict[str, Any]) ->
 
 
 def fact(form: Any) -> dict[str, Any]:
-    content = form if isinstance(form, bytes) else canonical(form)
-    return {"c": base64.urlsafe_b64encode(content).rstrip(b"=").decode()}
+    return {"c": form if isinstance(form, bytes) else canonical(form)}
 
 
 NARROW = "ringfence_narrowing({c})"
@@ -176,8 +176,11 @@ NARROW = "ringfence_narrowing({c})"
         (NARROW, fact(b"[" * 20_000)),
         (NARROW, fact(b'{"capabilities":' + b"[" * 20_000)),
         (NARROW, fact(b"\xff\xfe")),
+        (NARROW, {"c": b""}),
         (NARROW, {"c": ""}),
-        (NARROW, {"c": 'x"); ringfence_narrowing("e30'}),
+        (NARROW, {"c": "{}"}),
+        (NARROW, {"c": "hex:7b7d"}),
+        (NARROW, {"c": 'x"); ringfence_narrowing(hex:7b7d'}),
         (NARROW, {"c": 7}),
         ("ringfence_narrowing({c}); ringfence_narrowing({c})", fact({})),
         ("ringfence_narrowing({c}); check if false", fact({})),

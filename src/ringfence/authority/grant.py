@@ -135,10 +135,10 @@ def read_time(name: str, form: object) -> int:
 
 
 def read_limits(form: object) -> Stated:
-    """Read limits by the names of `Limits`.
+    """Read limits by the names of `Limits`, which whoever holds them checks.
 
     Raises:
-        InvalidRequest: A name is unknown, or a value is not a number above zero.
+        InvalidRequest: They are not an object.
     """
     if not isinstance(form, dict):
         raise _refused("limits", "must be an object")

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from ringfence.authority.grant import Grant, read_limits, read_risk, read_time
 from ringfence.authority.levels import RiskLevel
-from ringfence.authority.limit_names import Stated, nothing
+from ringfence.authority.limit_names import Stated, check_stated, nothing
 from ringfence.capability.budget import INHERITED, Budget, read_budget
 from ringfence.capability.capabilities import Capabilities, read_capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials, read_denials
 from ringfence.errors import InvalidRequest
 
 # The holder writes these, and reading them costs the host: a long list against a long list is a product.
-MAX_CAPABILITIES: Final = 256
+MAX_CAPABILITIES: Final = 64
 _FIELDS: Final = frozenset({"capabilities", "budget", "limits", "denials", "expires_at", "safety_floor"})
 
 
@@ -28,6 +28,9 @@ class Narrowing:
     denials: Denials = NO_DENIALS
     expires_at: int | None = None
     safety_floor: RiskLevel = RiskLevel.SAFE
+
+    def __post_init__(self) -> None:
+        check_stated(self.limits)
 
     def of(self, grant: Grant) -> Grant:
         """Return what `grant` and this both allow."""

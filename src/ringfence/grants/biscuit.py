@@ -1,13 +1,12 @@
 """Grants as Biscuit tokens: used for their signed chain of blocks, while what a block says is ours and judged by us.
 
-Every block is one fact that holds canonical JSON; no Datalog of a token is ever evaluated. A token with anything else
-in it is refused: a check that somebody wrote and nobody evaluates would be a restriction that does not restrict. The
-authority block also has a check that only we satisfy, so that a verifier that does not know the fact refuses it.
+Every block is one fact that holds the bytes of canonical JSON; no Datalog of a token is ever evaluated. A token with
+anything else in it is refused: a check that somebody wrote and nobody evaluates would be a restriction that does not
+restrict. The first block also has a check that only we satisfy, so that a verifier that does not know the fact refuses.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 MAX_CHARACTERS: Final = 1 << 16
 MAX_BLOCKS: Final = 8
-_FIRST = re.compile(r'ringfence_grant\("([A-Za-z0-9_-]+)"\);\ncheck if ringfence_grants\(1\);\n')
-_LATER = re.compile(r'ringfence_narrowing\("([A-Za-z0-9_-]+)"\);\n')
+_FIRST = re.compile(r"ringfence_grant\(hex:([0-9a-f]+)\);\ncheck if ringfence_grants\(1\);\n")
+_LATER = re.compile(r"ringfence_narrowing\(hex:([0-9a-f]+)\);\n")
 _TEXT = re.compile(r"[A-Za-z0-9_=-]+")
 
 
@@ -51,7 +50,7 @@ class BiscuitCodec:
         library = _library()
         form = {"grant": grant.to_json(), "key": key.key.public.hex()}
         builder = library.BiscuitBuilder(
-            "ringfence_grant({content}); check if ringfence_grants(1)", {"content": _packed(form)}
+            "ringfence_grant({content}); check if ringfence_grants(1)", {"content": canonical(form)}
         )
         builder.set_root_key_id(int(key.key.key_id, 16))
         secret = library.PrivateKey.from_bytes(key.reveal(), library.Algorithm.Ed25519)
@@ -68,7 +67,7 @@ class BiscuitCodec:
         biscuit = self._verified(token, self._claimed_key(token))
         if biscuit.block_count() >= MAX_BLOCKS:
             raise InvalidRequest(f"a grant is narrowed at most {MAX_BLOCKS - 1} times", reason="too_large")
-        block = _library().BlockBuilder("ringfence_narrowing({content})", {"content": _packed(narrowing.to_json())})
+        block = _library().BlockBuilder("ringfence_narrowing({content})", {"content": canonical(narrowing.to_json())})
         return _bounded(biscuit.append(block).to_base64())
 
     def peek(self, token: str) -> Credential:
@@ -164,19 +163,14 @@ def _credential(biscuit: Any, key: IssuerKey) -> Credential:
     return Credential(grant, issued_until, key, tuple(biscuit.revocation_ids))
 
 
-def _packed(form: dict[str, Any]) -> str:
-    # base64url, because the library prints a text in a fact without escaping its quotes
-    return base64.urlsafe_b64encode(canonical(form)).rstrip(b"=").decode()
-
-
 def _unpacked(shape: re.Pattern[str], source: str) -> dict[str, Any]:
     found = shape.fullmatch(source)
     if found is None:
         raise _bad("a block has something in it that is not ours")
-    text = found[1]
     try:
-        form = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
-        same = isinstance(form, dict) and _packed(form) == text
+        content = bytes.fromhex(found[1])
+        form = json.loads(content)
+        same = isinstance(form, dict) and canonical(form) == content
     except (ValueError, InvalidRequest, RecursionError):
         same = False
     if not same:
