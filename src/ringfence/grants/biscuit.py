@@ -129,7 +129,8 @@ class BiscuitCodec:
     def _unverified(self, token: str) -> Any:
         if not 0 < len(token) <= MAX_CHARACTERS or not _TEXT.fullmatch(token):
             raise _bad("it is not text of the right length and letters")
-        return _guarded(lambda: _library().UnverifiedBiscuit.from_base64(token), "it is no Biscuit token")
+        library = _library()
+        return _guarded(lambda: library.UnverifiedBiscuit.from_base64(token), "it is no Biscuit token")
 
     def _verified(self, token: str, public: bytes) -> Any:
         self._unverified(token)

@@ -82,16 +82,17 @@ def read_file(directory_fd: int, name: str, most: int) -> bytes:
 
 def open_file(directory_fd: int, name: str, flags: int) -> int:
     """Open a private file; raises what `read_file` raises."""
+    path = Path(os.readlink(f"/proc/self/fd/{directory_fd}"), name)
     try:
         fd = os.open(name, flags | _FILE, 0o600, dir_fd=directory_fd)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _unsafe(Path(name), f"cannot be opened as a file of ours: {error.strerror}") from error
+        raise _unsafe(path, f"cannot be opened as a file of ours: {error.strerror}") from error
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise _unsafe(Path(name), "is not a file")
-        _require_private(fd, Path(name))
+            raise _unsafe(path, "is not a file")
+        _require_private(fd, path)
     except BaseException:
         os.close(fd)
         raise

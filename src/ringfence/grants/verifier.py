@@ -42,6 +42,7 @@ class GrantVerifier:
 
         Raises:
             Denied: With the reason that the table of errors has for it; nothing may run.
+            Unavailable: The keys are not safe, or the token library is not installed; nothing may run either.
         """
         credential = self._decoded(token)
         self.check(credential, call)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ringfence.clock import SystemClock
 from ringfence.interfaces.cli import help_text
 from ringfence.interfaces.cli.main import main
 
@@ -96,6 +97,14 @@ def test_inspecting_says_what_is_wrong_with_a_grant(keyed: Command, words: tuple
     code, out, err = keyed.run("grant", "inspect", token, *words)
     assert (code, err) == (3, "")
     assert f"reason                    {reason}\n" in out
+
+
+def test_inspecting_says_that_a_grant_has_expired(keyed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = keyed.good(*ISSUE, "--ttl", "1s")
+    later = SystemClock().now_ms() + 1000
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: later)
+    code, out, _ = keyed.run("grant", "inspect", token, "--json")
+    assert (code, json.loads(out)["reason"]) == (3, "expired")
 
 
 @pytest.mark.parametrize("how", ["--id", "--block", "--subject"])

@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import stat
+import threading
 import traceback
 from pathlib import Path
 
@@ -85,10 +86,11 @@ def test_a_directory_that_others_may_enter_is_not_used(desk: Desk, mode: int) ->
 
 @pytest.mark.parametrize(("suffix", "mode"), [(".key", 0o640), (".key", 0o604), (".json", 0o622)])
 def test_a_file_that_others_may_read_or_write_is_not_used(desk: Desk, suffix: str, mode: int) -> None:
-    files(desk)[suffix].chmod(mode)
+    place = files(desk)[suffix]
+    place.chmod(mode)
     with pytest.raises(Unavailable) as caught:
         desk.keys.signing_key()
-    assert caught.value.reason == "key_store_unsafe"
+    assert (caught.value.reason, caught.value.fix) == ("key_store_unsafe", f"chmod 600 {place}")
 
 
 @pytest.mark.parametrize("suffix", [".key", ".json"])
@@ -186,3 +188,24 @@ def test_the_token_does_not_hold_the_issuers_private_half(desk: Desk) -> None:
     token = desk.token()
     assert secret not in base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     desk.verifier.admit(token, CALL)
+
+
+def test_keys_made_by_many_at_once_are_all_there(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "home", FrozenTime())
+    made: list[str] = []
+    failed: list[Exception] = []
+
+    def create() -> None:
+        try:
+            made.append(desk.beside().keys.create().key_id)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=create) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert sorted(key.key_id for key in desk.keys.list_keys()) == sorted(made)
+    assert len(set(made)) == 6

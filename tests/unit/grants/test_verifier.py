@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -128,6 +130,24 @@ def test_operations_within_one_call_spend_its_calls(desk: Desk) -> None:
     with pytest.raises(QuotaExceeded) as caught:
         desk.calls.spend(credential)
     assert (caught.value.code, caught.value.reason) == ("QUOTA.BUDGET_EXCEEDED", "calls")
+
+
+def test_no_more_than_its_calls_are_spent_by_however_many_at_once(desk: Desk) -> None:
+    credential = desk.credential(calls=50)
+    spent: list[int] = []
+
+    def spend() -> None:
+        for _ in range(25):
+            with contextlib.suppress(QuotaExceeded):
+                desk.calls.spend(credential)
+                spent.append(1)
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(spent) == 50
 
 
 def test_a_grant_that_allows_no_call_allows_none(desk: Desk) -> None:
