@@ -108,18 +108,26 @@ class RevocationFile:
                 return
 
     def _current(self) -> dict[tuple[str, ...], int]:
-        try:
-            seen = (self._directory / _NAME).stat()
-        except FileNotFoundError:
-            if self._lost():
-                raise _unreadable("it is gone") from None
-            return {}
-        except OSError as error:
-            raise _unreadable(error.strerror or "it cannot be looked at") from error
-        if _stamp(seen) != self._stamp:
+        stamp = self._look()
+        if stamp is None:
+            if not self._lost():
+                return {}
+            # the list and the first key may have been made since we looked
+            stamp = self._look()
+            if stamp is None:
+                raise _unreadable("it is gone")
+        if stamp != self._stamp:
             with self._lock:
                 self._read()
         return self._revoked
+
+    def _look(self) -> _Stamp | None:
+        try:
+            return _stamp((self._directory / _NAME).stat())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(error.strerror or "it cannot be looked at") from error
 
     def _lost(self) -> bool:
         """Whether there was a list: this process has read it, or there are keys, which are made after it."""
