@@ -46,14 +46,6 @@ class Identifiers(Protocol):
         ...
 
 
-class Clock(Protocol):
-    """What time it is for everything that expires."""
-
-    def now_ms(self) -> int:
-        """Return wall time, in milliseconds since the epoch."""
-        ...
-
-
 class GrantCodec(Protocol):
     """Turns grants into tokens that anybody can narrow and nobody can widen, and reads them back."""
 

@@ -21,14 +21,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.grants.desk import CALL, Desk, another
+from tests.unit.grants.desk import CALL, Desk, StillClock, another
 
 from ringfence.authority.narrowing import Narrowing
 from ringfence.capability.budget import Budget
 from ringfence.capability.canonical import canonical
 from ringfence.errors import Denied, RingfenceError
 from ringfence.errors.table import TABLE
-from ringfence.testing import FrozenTime
 
 biscuit_auth: Any = None
 with contextlib.suppress(ImportError):  # there is no wheel for every Python: the mark below says so
@@ -42,7 +41,7 @@ REFUSALS = {"bad_token", "tampered", "unknown_key", "wrong_key"}
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    made = Desk(tmp_path_factory.mktemp("grants") / "home", FrozenTime())
+    made = Desk(tmp_path_factory.mktemp("grants") / "home", StillClock())
     made.keys.create()
     return made
 

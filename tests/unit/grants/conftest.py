@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.grants.desk import Desk
-
-from ringfence.testing import FrozenTime
+from tests.unit.grants.desk import Desk, StillClock
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path / "home", FrozenTime())
+    made = Desk(tmp_path / "home", StillClock())
     made.keys.create()
     return made

@@ -16,9 +16,18 @@ from ringfence.grants.keyring import KeyRing
 from ringfence.grants.revocations import RevocationFile
 from ringfence.grants.verifier import GrantVerifier
 from ringfence.identifiers import TimeOrdered
-from ringfence.testing import FrozenTime
 
 CALL = ProposedCall("acme", "agent-7", "file_read", "call-1", "site-a")
+
+
+@dataclass
+class StillClock:
+    """Implements `ports.Clock`: it is `ms` until a test sets it."""
+
+    ms: int = 1_800_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
 
 
 @dataclass
@@ -26,7 +35,7 @@ class Desk:
     """One process that shares `home` with others."""
 
     home: Path
-    clock: FrozenTime
+    clock: StillClock
 
     def __post_init__(self) -> None:
         self.codec = BiscuitCodec()

@@ -12,12 +12,11 @@ import traceback
 from pathlib import Path
 
 import pytest
-from tests.unit.grants.desk import CALL, Desk
+from tests.unit.grants.desk import CALL, Desk, StillClock
 
 from ringfence.authority.issuer_key import SigningKey
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.grants.private_files import create_file, private_directory
-from ringfence.testing import FrozenTime
 
 pytestmark = pytest.mark.needs("biscuit")
 
@@ -27,7 +26,7 @@ def files(desk: Desk) -> dict[str, Path]:
 
 
 def test_keys_are_made_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "home", FrozenTime())
+    desk = Desk(tmp_path / "home", StillClock())
     old = os.umask(0)
     try:
         desk.keys.create()
@@ -52,7 +51,7 @@ def test_the_newest_valid_key_signs_and_all_are_listed(desk: Desk) -> None:
 
 def test_without_a_key_nothing_is_signed(tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as caught:
-        Desk(tmp_path / "home", FrozenTime()).keys.signing_key()
+        Desk(tmp_path / "home", StillClock()).keys.signing_key()
     assert caught.value.reason == "no_signing_key"
     assert not (tmp_path / "home").exists()
 
@@ -105,7 +104,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(desk: Desk, suffix: str, tmp_
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "home", FrozenTime())
+    desk = Desk(tmp_path / "home", StillClock())
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     desk.home.mkdir()
@@ -191,7 +190,7 @@ def test_the_token_does_not_hold_the_issuers_private_half(desk: Desk) -> None:
 
 
 def test_keys_made_by_many_at_once_are_all_there(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "home", FrozenTime())
+    desk = Desk(tmp_path / "home", StillClock())
     made: list[str] = []
     failed: list[Exception] = []
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.grants.desk import CALL, Desk, another
+from tests.unit.grants.desk import CALL, Desk, StillClock, another
 
 from ringfence.authority.credential import unsigned
 from ringfence.authority.issuer_key import CLOCK_TOLERANCE_MS
@@ -19,7 +19,6 @@ from ringfence.capability.budget import Budget
 from ringfence.errors import Denied, ExecutionFailed, InvalidRequest
 from ringfence.grants import revocations as revocations_module
 from ringfence.grants.private_files import read_some
-from ringfence.testing import FrozenTime
 
 pytestmark = pytest.mark.needs("biscuit")
 SRC = Path(__file__).resolve().parents[3] / "src"
@@ -49,9 +48,9 @@ def test_it_is_void_in_a_process_that_was_not_there_before(desk: Desk) -> None:
     grant = desk.credential().grant
     desk.revocations.revoke("grant", grant.nonce, tenant=grant.tenant)
     code = (
-        "import sys; from pathlib import Path; from ringfence.testing import FrozenTime; "
+        "import sys; from pathlib import Path; from ringfence.clock import SystemClock; "
         "from ringfence.grants.revocations import RevocationFile; "
-        "print(sorted(RevocationFile(Path(sys.argv[1]), FrozenTime())._current()))"
+        "print(sorted(RevocationFile(Path(sys.argv[1]), SystemClock())._current()))"
     )
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
     done = subprocess.run(
@@ -90,7 +89,7 @@ def test_revoking_a_subject_voids_what_it_was_granted_until_then(desk: Desk) -> 
 
 
 def test_without_a_list_and_without_keys_nothing_was_revoked_and_nothing_is_made(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "home", FrozenTime())
+    desk = Desk(tmp_path / "home", StillClock())
     assert not desk.revocations.is_revoked(desk.credential())
     assert not desk.home.exists()
 
