@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringfence.authority.credential import ProposedCall
 from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
 from ringfence.authority.local import LocalAuthority
@@ -16,6 +17,7 @@ from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
 from ringfence.executors.code import CodeExecutor
+from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.decide import PoolPolicy
@@ -29,8 +31,6 @@ from ringfence.workspaces.home import default_home as default_home
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.risk.policy import UnifiedRiskPolicy
-
-_GRANT_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +98,12 @@ def make_authority(policy_file: Path | None, clock: Clock) -> LocalAuthority:
         from ringfence.stores.policy_file import PolicyFile
 
         policy = PolicySource(PolicyFile(policy_file)).current
-    return LocalAuthority(policy, lambda snapshot, tool, role, call_id: _minted(snapshot, tool, role, call_id, clock))
+    issuer = LocalIssuer(clock, TimeOrdered())
 
+    def issue(snapshot: PolicySnapshot, tool: str, role: str | None, call_id: str) -> Grant:
+        return issuer.issue(snapshot, ProposedCall("local", "local", tool, call_id), role=role).grant
 
-def _minted(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, clock: Clock) -> Grant:
-    view = policy.view(tool, role)
-    return Grant(
-        tenant="local",
-        subject_id="local",
-        tool_name=tool,
-        call_id=call_id,
-        capabilities=view.capabilities,
-        expires_at=clock.now_ms() + _GRANT_MS,
-        budget=view.budget,
-        decision_key_fingerprint="local",
-    )
+    return LocalAuthority(policy, issue)
 
 
 def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
