@@ -8,6 +8,7 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.security.conftest import Run
@@ -139,3 +140,23 @@ def test_a_name_that_is_too_long_for_exec_is_the_guests_failure(box: Run) -> Non
     result = box("echo done", language="bash", args=["x" * 100_000] * 40)
     assert result.status is Status.FAILED
     assert box("echo done", language="bash").stdout == "done\n"
+
+
+DEAF = """
+import signal
+HOW = "print([line for line in open('/proc/self/status') if line.startswith(('SigBlk', 'SigIgn', 'SigCgt'))])"
+if {deaf}:
+    for number in signal.valid_signals() - {{signal.SIGKILL, signal.SIGSTOP}}:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+ends = [ringfence.run(HOW, isolation=backend), ringfence.run('exit 3', isolation=backend, language='bash')]
+answer = dict(ends=[(end.status, end.exit_code, end.stdout, end.isolation.cgroup) for end in ends])
+"""
+
+
+def test_an_application_that_ignores_and_blocks_every_signal_gets_the_same_answers(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    usual = application(DEAF.format(deaf=False))
+    assert [end[:2] for end in usual["ends"]] == [["succeeded", 0], ["failed", 3]]
+    assert application(DEAF.format(deaf=True)) == usual
