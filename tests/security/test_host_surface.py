@@ -142,6 +142,39 @@ def test_a_name_that_is_too_long_for_exec_is_the_guests_failure(box: Run) -> Non
     assert box("echo done", language="bash").stdout == "done\n"
 
 
+# room for one descriptor more each time, until there is enough; none may be lost on the way
+CROWDED = """
+import resource
+from pathlib import Path
+from ringfence.authority.profile import Isolation
+from ringfence.ports import WorkerSpec
+from ringfence.wiring import Settings, make_backend
+
+def count():
+    return len(os.listdir('/proc/self/fd'))
+
+made = make_backend(Settings(home=Path(os.environ['HOME']), isolation=Isolation(backend)))
+made.start(WorkerSpec()).discard()
+usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+spare = [os.open('/', os.O_RDONLY)]
+while spare[-1] < 150:
+    spare.append(os.open('/', os.O_RDONLY))
+failed, lost = 0, []
+for room in range(60):
+    os.close(spare.pop())
+    before = count()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (151, usual[1]))
+    try:
+        made.start(WorkerSpec()).discard()
+    except Exception:
+        failed += 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    if count() != before:
+        lost.append((room, count() - before))
+made.close()
+answer = dict(failed=failed, lost=lost)
+"""
+
 DEAF = """
 import signal
 HOW = "print([line for line in open('/proc/self/status') if line.startswith(('SigBlk', 'SigIgn', 'SigCgt'))])"
@@ -160,3 +193,9 @@ def test_an_application_that_ignores_and_blocks_every_signal_gets_the_same_answe
     usual = application(DEAF.format(deaf=False))
     assert [end[:2] for end in usual["ends"]] == [["succeeded", 0], ["failed", 3]]
     assert application(DEAF.format(deaf=True)) == usual
+
+
+def test_an_application_without_room_for_descriptors_loses_none(application: Callable[[str], dict[str, Any]]) -> None:
+    answer = application(CROWDED)
+    assert 5 < answer["failed"] < 50
+    assert answer["lost"] == []
