@@ -175,6 +175,28 @@ made.close()
 answer = dict(failed=failed, lost=lost)
 """
 
+MUTE = """
+import fcntl
+from pathlib import Path
+from ringfence.authority.profile import Isolation
+from ringfence.ports import WorkerSpec
+from ringfence.wiring import Settings, make_backend
+kept = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in range(3)]
+for fd in {closed}:
+    os.close(fd)
+made = make_backend(Settings(home=Path(os.environ['HOME']), isolation=Isolation(backend)))
+try:
+    worker = made.start(WorkerSpec())
+    said = worker.layers.cgroup
+    worker.discard()
+except Exception as error:
+    said = repr(error)
+made.close()
+for fd in range(3):
+    os.dup2(kept[fd], fd)
+answer = dict(said=said)
+"""
+
 DEAF = """
 import signal
 HOW = "print([line for line in open('/proc/self/status') if line.startswith(('SigBlk', 'SigIgn', 'SigCgt'))])"
@@ -199,3 +221,12 @@ def test_an_application_without_room_for_descriptors_loses_none(application: Cal
     answer = application(CROWDED)
     assert 5 < answer["failed"] < 50
     assert answer["lost"] == []
+
+
+@pytest.mark.parametrize("closed", [(0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)
+def test_an_application_that_closed_its_streams_gets_the_same_box(
+    application: Callable[[str], dict[str, Any]], closed: tuple[int, ...]
+) -> None:
+    usual = application(MUTE.format(closed=()))
+    assert usual["said"] in ("v1", "v2", "none")
+    assert application(MUTE.format(closed=closed)) == usual

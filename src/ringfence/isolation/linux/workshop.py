@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.linux import channel, observe
+from ringfence.isolation.linux import channel, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.cgroups import detect
@@ -140,6 +140,7 @@ class Workshop:
 
     def __init__(self, limits: Limits) -> None:
         """Park every worker under `limits`; a run's own are put in force when it starts."""
+        streams.occupy()
         self._limits = limits
         self._lock = threading.Lock()
         self._cgroups: Future[CgroupHost] | None = None
