@@ -175,6 +175,14 @@ made.close()
 answer = dict(failed=failed, lost=lost)
 """
 
+POOR = """
+import resource
+for what, most in ((resource.RLIMIT_NOFILE, 500), (resource.RLIMIT_FSIZE, 1 << 20), (resource.RLIMIT_NPROC, 200)):
+    resource.setrlimit(what, (most, most))
+LOOK = "import resource; print(*(resource.getrlimit(each)[1] for each in (7, 1, 6)))"
+answer = dict(stdout=ringfence.run(LOOK, isolation=backend).stdout)
+"""
+
 MUTE = """
 import fcntl
 from pathlib import Path
@@ -230,3 +238,9 @@ def test_an_application_that_closed_its_streams_gets_the_same_box(
     usual = application(MUTE.format(closed=()))
     assert usual["said"] in ("v1", "v2", "none")
     assert application(MUTE.format(closed=closed)) == usual
+
+
+def test_a_guest_of_an_application_that_may_do_little_may_do_no_more(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    assert application(POOR)["stdout"] == "500 1048576 200\n"

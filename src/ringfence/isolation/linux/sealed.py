@@ -98,22 +98,24 @@ def say_so(steps: Steps, fds: list[int]) -> None:
 def report_failure(status: int, stage: str, error: BaseException) -> NoReturn:
     """Tell the host that the box could not be built; it must never look like the guest's own failure."""
     report = {"stage": stage, "error": str(error), "errno": getattr(error, "errno", None)}
-    os.write(status, encode(Kind.FAILED, json.dumps(report).encode()))
-    os._exit(1)
+    try:
+        os.write(status, encode(Kind.FAILED, json.dumps(report).encode()))
+    finally:  # also when nobody listens any more: a failed worker must not go on as the zygote whose copy it is
+        os._exit(1)
 
 
 def limit(steps: Steps, spec: dict[str, Any]) -> None:
-    """Bound each process; the zygote has seen to it that these are not above its own limits."""
-    # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
-    hard = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
-    queued = _QUEUED_SIGNALS if hard == resource.RLIM_INFINITY else min(_QUEUED_SIGNALS, hard)
+    """Bound each process; where the application itself may have less, that is the bound."""
     for what, most in (
         (resource.RLIMIT_FSIZE, spec["file_bytes"]),
         (resource.RLIMIT_NOFILE, spec["open_files"]),
         (resource.RLIMIT_NPROC, spec["pids"] + spec["own_pids"]),
-        (resource.RLIMIT_SIGPENDING, queued),
+        # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
+        (resource.RLIMIT_SIGPENDING, _QUEUED_SIGNALS),
     ):
-        steps.add("prlimit64", 0, what, (ctypes.c_uint64 * 2)(most, most), 0)
+        hard = resource.getrlimit(what)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        steps.add("prlimit64", 0, what, (ctypes.c_uint64 * 2)(bound, bound), 0)
     steps.add("setsid", expect=ANY)
 
 
