@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import resource
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -183,6 +184,39 @@ LOOK = "import resource; print(*(resource.getrlimit(each)[1] for each in (7, 1, 
 answer = dict(stdout=ringfence.run(LOOK, isolation=backend).stdout)
 """
 
+# as many descriptors on their way in messages as one user of the box may have
+IN_FLIGHT = """
+import array, socket, time
+held = []
+try:
+    while True:
+        held.append(socket.socketpair())
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0] * 250))]
+        held[-1][0].sendmsg([b'x'], rights)
+except OSError as error:
+    print(error.errno, flush=True)
+time.sleep(30)
+"""
+
+BESIDE = """
+import asyncio, resource
+from ringfence import SandboxManager
+from ringfence.facade import ExecutionRequest
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+async def main():
+    full = asyncio.Event()
+    async with SandboxManager(isolation=backend) as manager:
+        hostile = asyncio.create_task(manager.execute(ExecutionRequest({program!r}), on_output=lambda *_: full.set()))
+        await full.wait()
+        ends = [await manager.execute(ExecutionRequest('print(1)')) for _ in range(6)]
+        hostile.cancel()
+        return [end.stdout for end in ends]
+
+answer = dict(stdout=asyncio.run(main()))
+"""
+
 MUTE = """
 import fcntl
 from pathlib import Path
@@ -244,3 +278,11 @@ def test_a_guest_of_an_application_that_may_do_little_may_do_no_more(
     application: Callable[[str], dict[str, Any]],
 ) -> None:
     assert application(POOR)["stdout"] == "500 1048576 200\n"
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096, reason="this run may open few files itself")
+@pytest.mark.guarantee(7)
+def test_a_guest_with_all_its_descriptors_on_their_way_keeps_no_other_from_starting(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    assert application(BESIDE.format(program=IN_FLIGHT))["stdout"] == ["1\n"] * 6
