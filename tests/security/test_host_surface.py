@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import resource
+import select
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.security.conftest import Run
 
 from ringfence import SandboxManager
+from ringfence.authority.profile import Isolation
+from ringfence.capability.limits import Limits
 from ringfence.facade import ExecutionRequest
+from ringfence.isolation.linux.parked import ParkedWorker
+from ringfence.operation import Language
 from ringfence.outcome import Status
+from ringfence.ports import Job, WorkerSpec
+from ringfence.wiring import Settings, make_backend
 
 pytestmark = pytest.mark.guarantee(15)
 
@@ -286,3 +295,33 @@ def test_a_guest_with_all_its_descriptors_on_their_way_keeps_no_other_from_start
     application: Callable[[str], dict[str, Any]],
 ) -> None:
     assert application(BESIDE.format(program=IN_FLIGHT))["stdout"] == ["1\n"] * 6
+
+
+class Full:
+    """What an epoll is to a host whose user may watch no more: a guest of an ordinary user can bring it there."""
+
+    def __init__(self, events: select.epoll) -> None:
+        """Stand in front of the real one."""
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what needs room."""
+        if name == "register":
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return getattr(self._events, name)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tmp_path: Path, *, killed: bool) -> None:
+    made = make_backend(Settings(home=tmp_path, isolation=Isolation(backend)))
+    try:
+        worker = made.start(WorkerSpec())
+        assert isinstance(worker, ParkedWorker)
+        worker.events = Full(worker.events)  # type: ignore[assignment]
+        code = f"import os, signal\nif os.fork() == 0 or {killed}:\n    signal.pause()"
+        job = Job(Language.PYTHON, code, (), {}, b"", Limits(wall_seconds=1.0))
+        ending = await asyncio.wait_for(worker.run(job, None), 10)
+        assert (ending.exit_code, ending.killed_by) == ((None, "wall_timeout") if killed else (0, None))
+        worker.discard()
+    finally:
+        made.close()

@@ -195,7 +195,7 @@ class Workshop:
             layers = self._observe(worker_pid, box, cgroups)
             heard.ready(worker_pid)
             meter.park()
-            events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor)
+            events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
         except BaseException:
             heard.let_go()
             self._bury(meter)
