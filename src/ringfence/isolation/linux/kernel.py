@@ -104,7 +104,8 @@ def clone_tree(path: bytes, directory: int = _AT_FDCWD, *, devices: bool = False
     fd = _check(_libc.syscall(number, at, path, how), f"open_tree {os.fsdecode(path)}")
     try:
         flags = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | (0 if devices else _MOUNT_ATTR_NODEV)
-        attr = _MountAttr(attr_set=flags)
+        # private: a copy of a shared mount would share what is mounted below it, with the host, in both directions
+        attr = _MountAttr(attr_set=flags, propagation=MS_PRIVATE)
         size, what = _long(ctypes.sizeof(attr)), _long(_AT_EMPTY_PATH | _AT_RECURSIVE)
         result = _libc.syscall(_long(_MOUNT_SETATTR), _long(fd), b"", what, ctypes.byref(attr), size)
         _check(result, f"mount_setattr {os.fsdecode(path)}")

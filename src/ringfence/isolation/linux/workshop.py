@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.linux import channel, observe
+from ringfence.isolation.linux import channel, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.cgroups import detect
@@ -72,13 +73,26 @@ def open_ends() -> tuple[HostEnds, InsideEnds]:
     job, job_inside = socket.socketpair()
     # the kernel then attaches the sender's pid, as this process sees it, to what the worker says
     job.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    (stdin_inside, stdin), (stdout, stdout_inside), (stderr, stderr_inside) = os.pipe(), os.pipe(), os.pipe()
+    (stdin_inside, stdin), (stdout, stdout_inside), (stderr, stderr_inside) = _pipes(3)
     os.set_blocking(stdout, False)
     os.set_blocking(stderr, False)
     for end in (status, job):
         end.settimeout(_BUILD_SECONDS)
     host = HostEnds(status, job, Streams(stdin, stdout, stderr))
     return host, InsideEnds(status_inside, job_inside, stdin_inside, stdout_inside, stderr_inside)
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """Open so many pipes, or none: unlike sockets, nobody closes them when they are forgotten."""
+    opened: list[tuple[int, int]] = []
+    try:
+        while len(opened) < count:
+            opened.append(os.pipe())
+    except OSError:
+        for fd in itertools.chain.from_iterable(opened):
+            os.close(fd)
+        raise
+    return opened
 
 
 @dataclass(slots=True)
@@ -126,6 +140,7 @@ class Workshop:
 
     def __init__(self, limits: Limits) -> None:
         """Park every worker under `limits`; a run's own are put in force when it starts."""
+        streams.occupy()
         self._limits = limits
         self._lock = threading.Lock()
         self._cgroups: Future[CgroupHost] | None = None
@@ -180,6 +195,7 @@ class Workshop:
             layers = self._observe(worker_pid, box, cgroups)
             heard.ready(worker_pid)
             meter.park()
+            events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
         except BaseException:
             heard.let_go()
             self._bury(meter)
@@ -201,7 +217,7 @@ class Workshop:
             status=box.ends.status,
             job=box.ends.job,
             streams=box.ends.streams,
-            events=watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor),
+            events=events,
             anchor=anchor,
             directory=box.directory,
             meter=meter,
@@ -342,13 +358,16 @@ class _Heard:
     def _listen(self) -> None:
         space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * _DESCRIPTOR.size)
         try:
-            data, ancillary, _, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:
             raise InternalError("the worker did not become ready in time") from None
         except ConnectionError:
-            data, ancillary = b"", []
+            data, ancillary, flags = b"", [], 0
         attached = {kind: payload for _, kind, payload in ancillary}
         self.received += [fd for (fd,) in _DESCRIPTOR.iter_unpack(attached.get(socket.SCM_RIGHTS, b""))]
+        if flags & socket.MSG_CTRUNC:
+            # with its anchor unknown, nobody would have seen that come to rest
+            raise InternalError("what a worker handed over did not arrive: there is no room for more descriptors")
         for kind, payload in self._decoder.feed(data):
             if kind is Kind.FAILED:
                 raise InternalError(f"the worker could not be sealed: {payload.decode('utf-8', 'replace')}")
