@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.security.conftest import Run
+from tests.security.conftest import Ask, Run
 
 from ringfence import SandboxManager
 from ringfence.authority.profile import Isolation
@@ -325,3 +325,23 @@ async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tm
         worker.discard()
     finally:
         made.close()
+
+
+CRASH = """
+import resource
+said['limit'] = next(line.split()[4:6] for line in open('/proc/self/limits') if line.startswith('Max core'))
+said['python'] = attempt(resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+zero = (ctypes.c_uint64 * 2)(0, 0)
+said['raw'] = [call('prlimit64', 0, 4, zero, None), call('setrlimit', 4, zero)]
+said['shell'] = os.system('ulimit -c 0 2>/dev/null; grep -q "Max core file size *1 *1 " /proc/self/limits')
+"""
+
+
+@pytest.mark.guarantee(2)
+def test_no_guest_can_have_the_host_start_its_handler_of_core_dumps(ask: Ask) -> None:
+    """With a limit of 0 the kernel still pipes the dump to the host's handler, as root; with 1 it does not."""
+    said = ask(CRASH)
+    assert said["limit"] == ["1", "1"]
+    assert said["python"] in ("EPERM", "ValueError")
+    assert said["raw"] == ["EPERM", "EPERM"]
+    assert said["shell"] == 0

@@ -124,8 +124,11 @@ def _end_with_host(status_fd: int, worker: int) -> None:
 
 
 def _bound_zygote_limits() -> None:
-    for what in (resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE):
-        resource.setrlimit(what, (0, 0))
+    # core: 1 and not 0, as in the native launcher
+    for what, wanted in ((resource.RLIMIT_CORE, 1), (resource.RLIMIT_MSGQUEUE, 0)):
+        hard = resource.getrlimit(what)[1]
+        bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(what, (bound, bound))
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a worker's own number is lowered when it is sealed
 
