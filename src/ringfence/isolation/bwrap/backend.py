@@ -93,7 +93,6 @@ class BwrapBackend:
         try:
             return self._workshop.park(box, on_discard=lambda: _reap(process))
         except BaseException:
-            box.abandon()
             _reap(process)
             raise
 

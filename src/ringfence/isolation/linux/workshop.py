@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import select
 import signal
 import socket
 import struct
@@ -127,9 +128,13 @@ class Box:
     notes: tuple[str, ...] = ()
 
     def abandon(self) -> None:
-        """Kill a box that did not become a worker, and let go of it."""
+        """Kill a box that did not become a worker, wait until nothing of it is left, and let go of it."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        # a worker that is still on its way into its cgroup must not arrive when the next run has it
+        gone = select.poll()
+        gone.register(self.pidfd, select.POLLIN)
+        gone.poll(_BUILD_SECONDS * 1000)
         self.ends.close()
         os.close(self.pidfd)
         self.directory.close()
@@ -175,7 +180,7 @@ class Workshop:
         self._bury(Meter((), place.cgroup, frozenset()))
 
     def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
-        """Wait for the worker of a box, and look at it.
+        """Wait for the worker of a box, and look at it; one that is not as it should be is gone when this raises.
 
         Raises:
             IsolationUnavailable: The kernel does not report every promised layer.
@@ -198,6 +203,7 @@ class Workshop:
             events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
         except BaseException:
             heard.let_go()
+            box.abandon()
             self._bury(meter)
             raise
 

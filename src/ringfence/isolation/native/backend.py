@@ -85,11 +85,7 @@ class NativeBackend:
                 self._workshop.give_up(place)
                 raise
             place.shut()
-            try:
-                return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
-            except BaseException:
-                box.abandon()
-                raise
+            return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
         except BaseException:
             self._give_back(generation)
             raise
