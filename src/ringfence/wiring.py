@@ -31,6 +31,7 @@ from ringfence.workspaces.home import default_home as default_home
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.workspaces.session import SessionWorkspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +136,17 @@ def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.linux.outfit import outfit
     from ringfence.isolation.native.backend import NativeBackend
-    from ringfence.workspaces.session import SessionWorkspace
+
+    def session(session_id: str) -> SessionWorkspace:
+        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+        return SessionWorkspace.create(settings.home, session_id)
 
     return NativeBackend(
         outfit=lambda spec, counted: outfit(
             spec.packages, spec.preload, settings.home / "node.json", memory_is_counted=counted
         ),
-        session=lambda session_id: SessionWorkspace.create(settings.home, session_id),
+        session=session,
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )

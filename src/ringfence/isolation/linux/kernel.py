@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWCGROUP = 0x0200_0000
@@ -39,7 +38,7 @@ _SECCOMP_SET_MODE_FILTER = 1
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
 _LANDLOCK_CREATE_RULESET = 444
 _PIVOT_ROOT, _SECCOMP, _KCMP = {"x86_64": (155, 317, 312), "aarch64": (41, 277, 272)}.get(
-    platform.machine(), (-1, -1, -1)
+    os.uname().machine, (-1, -1, -1)
 )
 _KCMP_VM = 1
 
