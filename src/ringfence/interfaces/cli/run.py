@@ -76,7 +76,7 @@ def _run(
 
 
 def _read_in_asyncio() -> None:
-    """Import asyncio without ssl, which it takes where it can, which no run of the command uses, and which takes time."""
+    """Import asyncio without ssl: it would take the time to, and no run of the command uses it."""
     if "asyncio" not in sys.modules and "ssl" not in sys.modules:
         sys.modules["ssl"] = None  # type: ignore[assignment]
         try:
