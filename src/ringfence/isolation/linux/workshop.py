@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import select
 import signal
@@ -28,9 +29,10 @@ from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
+_log = logging.getLogger(__name__)
 _BUILD_SECONDS = 20.0
 _FILTERS_PER_WORKER = 2
-_LAST_BURIALS = 100
+_LAST_BURIALS = 500
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = struct.Struct("i")
 
@@ -292,11 +294,10 @@ class Workshop:
             with self._lock:
                 self._unburied = [meter for meter in self._unburied if not meter.bury()]
                 done = not self._unburied
-            if done:
-                break
+            if done and (self._cgroups is None or self._cgroups.result().close()):
+                return
             time.sleep(0.01)  # the kernel is still taking the last members apart
-        if self._cgroups is not None:
-            self._cgroups.result().close()
+        _log.warning("cgroups of runs that are over could not be removed; the next start will")
 
 
 def _detect(found: Future[CgroupHost]) -> None:
