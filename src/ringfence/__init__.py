@@ -38,13 +38,13 @@ if TYPE_CHECKING:
         ToolDenied,
         Unavailable,
     )
-    from ringfence.facade import ExecutionRequest, SandboxManager, run
+    from ringfence.facade import ExecutionRequest, SandboxManager, perform, run
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
-    from ringfence.outcome import Artifact, ExecutionResult, Layers, SandboxType, Status
+    from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
     from ringfence.ports import Executor
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
@@ -87,6 +87,7 @@ _HOME_OF = {
     "Unavailable": "errors",
     "ExecutionRequest": "facade",
     "SandboxManager": "facade",
+    "perform": "facade",
     "run": "facade",
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
@@ -94,6 +95,7 @@ _HOME_OF = {
     "Language": "operation",
     "Orchestrator": "orchestrator.pipeline",
     "Artifact": "outcome",
+    "BrokerOutcome": "outcome",
     "ExecutionResult": "outcome",
     "Layers": "outcome",
     "SandboxType": "outcome",
@@ -107,6 +109,7 @@ _HOME_OF = {
 __all__ = [
     "AgentWorkspace",
     "Artifact",
+    "BrokerOutcome",
     "Budget",
     "BudgetMeter",
     "Capabilities",
@@ -153,6 +156,7 @@ __all__ = [
     "Verdict",
     "load_manifest",
     "load_policy",
+    "perform",
     "run",
 ]
 

@@ -37,7 +37,7 @@ class Hold:
             if holds:
                 return
             del _engines[self._settings]
-        self.engine.keeper.close()
+        self.engine.close()
 
 
 def hold(settings: wiring.Settings) -> Hold:
@@ -63,7 +63,7 @@ def _end_all() -> None:
         ending = [holds[0].engine for holds in _engines.values() if holds]
         _engines.clear()
     for engine in ending:
-        engine.keeper.close()
+        engine.close()
 
 
 def _forget_in_child() -> None:

@@ -7,30 +7,25 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, overload
 
-from ringfence import engines, wiring
+from ringfence import arguments, engines, wiring
 from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.profile import Isolation, SecurityMode
-from ringfence.capability.limits import MIB, Limits
+from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 from ringfence.identifiers import TimeOrdered
-from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.operation import CodeRun, parse_language
-from ringfence.outcome import ExecutionResult, OnOutput
+from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
+from ringfence.operation.form import check
+from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.portal import portal
 
 Content = bytes | str
 _DEFAULTS = Limits()
 _calls = TimeOrdered()
 _NOTHING: Mapping[str, Content] = MappingProxyType({})
-_Choice = TypeVar("_Choice", SecurityMode, Isolation)
-# the usual types first: asking an abstract one is slow, and this is on the way of every run
-_TEXTS = (str, bytes)
-_LISTS = (tuple, list, Iterable)
-_MAPPINGS = (dict, Mapping)
-_BYTES = (bytes, bytearray, memoryview)
 _LATER = ("docker_url", "confirmation_service", "aio_pool", "url", "api_key")
 
 
@@ -94,7 +89,7 @@ def run(
         env or {},
         packages,
         preload,
-        _with_memory(limits, memory_mb),
+        arguments.with_memory(limits, memory_mb),
     )
     manager = SandboxManager(
         session_id,
@@ -107,6 +102,24 @@ def run(
     )
     manager.keep_engine()
     return portal().call(manager.execute(request, on_output=on_output))
+
+
+def perform(
+    operation: Brokered,
+    *,
+    session_id: str | None = None,
+    limits: Limits | None = None,
+    home: str | Path | None = None,
+    policy_file: str | Path | None = None,
+    role: str | None = None,
+) -> Outcome:
+    """Carry out one operation as `SandboxManager.perform` does, and wait for it.
+
+    Temporary space is the session's in this process, and stays until it is freed or the process ends.
+    """
+    manager = SandboxManager(session_id, limits=limits, home=home, policy_file=policy_file, role=role)
+    manager.keep_engine()
+    return portal().call(manager.perform(operation))
 
 
 class SandboxManager:
@@ -126,11 +139,13 @@ class SandboxManager:
         home: str | Path | None = None,
         policy_file: str | Path | None = None,
         role: str | None = None,
+        executors: Mapping[str, bool] | None = None,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
 
-        `policy_file` is read again whenever it changes; `role` is one of its agent roles.
+        `policy_file` is read again whenever it changes; `role` is one of its agent roles. `executors` switches off
+        what is not to be there at all, whatever a policy says: `{"fs": False}`.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -142,23 +157,26 @@ class SandboxManager:
         if session_id is not None and not isinstance(session_id, str):
             raise InvalidRequest(f"session_id must be text, not {session_id!r}", reason="invalid_session_id")
         self._session_id = session_id
-        self._packages = _strings("packages", packages)
-        self._preload = _strings("preload", preload)
+        self._packages = arguments.strings("packages", packages)
+        self._preload = arguments.strings("preload", preload)
         self._limits = limits or _DEFAULTS
-        self._security_mode = _choice(SecurityMode, security_mode, "security_mode")
-        self._isolation = _choice(Isolation, isolation, "isolation")
+        self._security_mode = arguments.choice(SecurityMode, security_mode, "security_mode")
+        self._isolation = arguments.choice(Isolation, isolation, "isolation")
         self._require_cgroups = require_cgroups
         self._settings = wiring.Settings(
             home=Path(home) if home is not None else wiring.default_home(),
             isolation=self._isolation,
             limits=self._limits,
-            pool=_pool_policy(pool_size),
+            pool=arguments.pool_policy(pool_size),
             preload=() if self._packages else self._preload,
             policy_file=Path(policy_file) if policy_file is not None else None,
+            switched_off=arguments.switched_off(executors),
         )
         if role is not None and not isinstance(role, str):
             raise InvalidRequest(f"role must be text, not {role!r}", reason="invalid_name")
         self._role = role
+        # whose temporary space it is: another manager of the same session has its own
+        self._scope = _calls.new("scope")
         self._usual_request: Request | None = None
         self._held: engines.Hold | None = None
 
@@ -177,6 +195,7 @@ class SandboxManager:
         """Destroy the parked workers; the last manager of an engine ends its processes."""
         held, self._held = self._held, None
         if held is not None:
+            await asyncio.to_thread(held.engine.release, self._scope)
             await asyncio.to_thread(held.release)
 
     async def execute_code(
@@ -225,6 +244,38 @@ class SandboxManager:
         )
         return await engine.orchestrator.run(operation, profile, on_output)
 
+    @overload
+    async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
+
+    @overload
+    async def perform(
+        self, operation: FsOperation | TmpOperation, *, on_output: OnOutput | None = None
+    ) -> BrokerOutcome: ...
+
+    @overload
+    async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...
+
+    async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome:
+        """Carry out one operation of `ringfence.operation.brokered`: on the session's files, or a program in the box.
+
+        Temporary space is this manager's, and is given back when it is cleaned up.
+
+        Raises:
+            InvalidRequest: It cannot be done as written, or there is no session whose files it could mean.
+            Denied: The policy does not allow it, or its executor is switched off; nothing was touched.
+            QuotaExceeded: A budget or the workspace has too little left.
+        """
+        check(operation)
+        limits = self._limits
+        if isinstance(operation, ProcExec) and operation.timeout_ms is not None:
+            limits = replace(limits, wall_seconds=operation.timeout_ms / 1000)
+        request = self._usual() if limits is self._limits else self._request_for(limits)
+        engine = self._engine()
+        profile = engine.authority.profile(operation, call_id=_calls.new("call"), role=self._role, request=request)
+        return await engine.orchestrator.run(
+            operation, profile, on_output, session_id=self._session_id, scope=self._scope
+        )
+
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
         return OutputStream(self, request)
@@ -240,6 +291,7 @@ class SandboxManager:
     def keep_engine(self) -> None:
         """Leave the engine running until the process ends, for whoever makes a manager for every run."""
         self._held = engines.keep(self._settings)
+        self._scope = f"session {self._session_id}"
 
     def _engine(self) -> wiring.Engine:
         if self._held is None or self._held.inherited:
@@ -249,23 +301,21 @@ class SandboxManager:
     def _operation(self, request: ExecutionRequest) -> CodeRun:
         return CodeRun(
             language=parse_language(request.language),
-            code=_text(request.code),
-            args=_strings("args", request.args),
-            stdin=_bytes("stdin", request.stdin),
-            files=_contents("files", request.files),
-            inputs=_contents("inputs", request.inputs),
-            env=_environment(request.env),
-            packages=_strings("packages", request.packages) or self._packages,
-            preload=_strings("preload", request.preload) or self._preload,
+            code=arguments.text(request.code),
+            args=arguments.strings("args", request.args),
+            stdin=arguments.as_bytes("stdin", request.stdin),
+            files=arguments.contents("files", request.files),
+            inputs=arguments.contents("inputs", request.inputs),
+            env=arguments.environment(request.env),
+            packages=arguments.strings("packages", request.packages) or self._packages,
+            preload=arguments.strings("preload", request.preload) or self._preload,
             session_id=self._session_id,
         )
 
     def _requested(self, request: ExecutionRequest) -> Request:
         """Return what the caller asks for of its own accord: only what differs from the system's defaults."""
         if request.limits is None and request.timeout is None:
-            if self._usual_request is None:
-                self._usual_request = self._request_for(self._limits)
-            return self._usual_request
+            return self._usual()
         limits = request.limits or self._limits
         if request.timeout is not None:
             if isinstance(request.timeout, bool) or not isinstance(request.timeout, int | float):
@@ -274,6 +324,11 @@ class SandboxManager:
                 )
             limits = replace(limits, wall_seconds=float(request.timeout))
         return self._request_for(limits)
+
+    def _usual(self) -> Request:
+        if self._usual_request is None:
+            self._usual_request = self._request_for(self._limits)
+        return self._usual_request
 
     def _request_for(self, limits: Limits) -> Request:
         asked = {name: value for name in FIELDS if (value := getattr(limits, name)) != getattr(_DEFAULTS, name)}
@@ -309,83 +364,3 @@ class OutputStream:
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-
-
-def _choice(kind: type[_Choice], value: object, name: str) -> _Choice:
-    try:
-        return kind(value)  # type: ignore[arg-type]
-    except ValueError:
-        known = ", ".join(kind)
-        raise InvalidRequest(f"{name} must be one of {known}, not {value!r}", reason=f"unknown_{name}") from None
-
-
-def _pool_policy(pool_size: int | None) -> PoolPolicy:
-    if pool_size is None:
-        return PoolPolicy()
-    if not _is_whole(pool_size) or pool_size < 0:
-        raise InvalidRequest(f"pool_size must be a whole number from 0, not {pool_size!r}", reason="invalid_pool_size")
-    return replace(PoolPolicy(), min_idle=min(PoolPolicy().min_idle, pool_size), max_idle=pool_size)
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
-
-
-def _with_memory(limits: Limits | None, memory_mb: int | None) -> Limits | None:
-    if memory_mb is None:
-        return limits
-    if not _is_whole(memory_mb):
-        raise InvalidRequest(f"memory_mb must be a whole number, not {memory_mb!r}", reason="invalid_limit")
-    return replace(limits or Limits(), memory_bytes=memory_mb * MIB)
-
-
-def _text(code: object) -> str:
-    if isinstance(code, bytes):
-        try:
-            return code.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(f"code is not UTF-8: {error}", reason="invalid_text") from None
-    if not isinstance(code, str):
-        raise InvalidRequest(f"code must be text, not {type(code).__name__}", reason="invalid_text")
-    return code
-
-
-def _strings(name: str, values: object) -> tuple[str, ...]:
-    # a text is an iterable of texts too, and never what was meant
-    if isinstance(values, _TEXTS) or not isinstance(values, _LISTS):
-        raise InvalidRequest(f"{name} must be a list of texts, not {values!r}", reason=f"invalid_{name}")
-    strings = tuple(values)
-    for value in strings:
-        if not isinstance(value, str):
-            raise InvalidRequest(f"{name} must be a list of texts; {value!r} is none", reason=f"invalid_{name}")
-    return strings
-
-
-def _contents(name: str, files: object) -> dict[str, bytes]:
-    if not isinstance(files, _MAPPINGS):
-        raise InvalidRequest(f"{name} must map names to contents, not {files!r}", reason="invalid_content")
-    return {_name(name, path): _bytes(path, content) for path, content in files.items()}
-
-
-def _environment(env: object) -> dict[str, str]:
-    if not isinstance(env, _MAPPINGS):
-        raise InvalidRequest(f"env must map names to texts, not {env!r}", reason="invalid_env")
-    for variable, value in env.items():
-        _name("env", variable)
-        if not isinstance(value, str):
-            raise InvalidRequest(f"env {variable} must be text, not {value!r}", reason="invalid_env")
-    return dict(env)
-
-
-def _name(where: str, name: object) -> str:
-    if not isinstance(name, str):
-        raise InvalidRequest(f"{where}: {name!r} is not a name", reason="invalid_name")
-    return name
-
-
-def _bytes(name: str, content: object) -> bytes:
-    if isinstance(content, str):
-        return content.encode("utf-8", "surrogatepass")
-    if isinstance(content, _BYTES):
-        return bytes(content)
-    raise InvalidRequest(f"{name} must be bytes or text, not {type(content).__name__}", reason="invalid_content")

@@ -1,4 +1,4 @@
-"""What came of a run: the guest's own doing as a result, never as an exception."""
+"""What came of an operation: of a run the guest's own doing, never as an exception; of a broker the digest view."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from ringfence.capability import budget
@@ -175,6 +176,49 @@ class ExecutionResult:
             file_count=len(self.files_written),
         )
 
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What stands for content in every record: enough to compare it, nothing of it."""
+
+    algo: str
+    b64: str
+    size: int
+
+    @classmethod
+    def of(cls, content: bytes) -> Digest:
+        """Return the digest of `content`."""
+        import base64  # not at the top: a run of code makes none
+        import hashlib
+
+        return cls("sha256", base64.b64encode(hashlib.sha256(content).digest()).decode(), len(content))
+
+    def to_dict(self) -> dict[str, str | int]:
+        """Return the digest as plain JSON values."""
+        return {"algo": self.algo, "b64": self.b64, "size": self.size}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One thing that was touched: where, and how much; never the content."""
+
+    kind: str
+    meta: Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOutcome:
+    """What came of one brokered operation; `out` may go into any record, `content` only where policy allows."""
+
+    operation: str
+    out: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    content: bytes | None = field(repr=False, default=None)
+    used: Budget = field(default_factory=Budget)
+    effects: tuple[Effect, ...] = ()
+    exec_id: str = ""
+
+
+Outcome = ExecutionResult | BrokerOutcome
 
 OnOutput = Callable[[str, bytes], None]
 """Called with the stream name (`stdout` or `stderr`) and each chunk, in order, as it arrives."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
-from ringfence.operation import CodeRun, Language
-from ringfence.outcome import Artifact, ExecutionResult, Layers, OnOutput, SandboxType
+from ringfence.errors import InvalidRequest
+from ringfence.operation import Language
+from ringfence.outcome import Artifact, Layers, OnOutput, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.authority.credential import Credential
@@ -18,15 +19,43 @@ if TYPE_CHECKING:
     from ringfence.authority.narrowing import Narrowing
 
 _DEFAULT = Limits()
+_Asked = TypeVar("_Asked", contravariant=True)
+_Answer = TypeVar("_Answer", covariant=True)
 
 
-class Executor(Protocol):
-    """Carries out one kind of operation."""
+@dataclass(frozen=True, slots=True)
+class ExecCtx:
+    """What an executor is told beside the operation: which execution it is, what holds for it, and whose it is."""
 
-    async def execute(
-        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
-    ) -> ExecutionResult:
-        """Run `operation` as the execution `exec_id`; the guest's failure is in the result, ours is raised."""
+    exec_id: str
+    profile: Profile
+    session_id: str | None = None
+    scope: str = ""
+    """Who shares temporary space: what is taken under one scope is seen under no other."""
+    on_output: OnOutput | None = None
+
+    def session(self) -> str:
+        """Return the session whose files are meant.
+
+        Raises:
+            InvalidRequest: The call is of no session, and so has no workspace.
+        """
+        if self.session_id is None:
+            raise InvalidRequest(
+                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
+            )
+        return self.session_id
+
+
+class Executor(Protocol[_Asked, _Answer]):
+    """Carries out the operations of one domain."""
+
+    def capability_domain(self) -> str:
+        """Return the domain: `code`, `fs`, `tmp`, `proc`, `net.http` or `browser`."""
+        ...
+
+    async def execute(self, ctx: ExecCtx, operation: _Asked) -> _Answer:
+        """Carry out `operation`; the guest's failure is in the result, ours is raised."""
         ...
 
 

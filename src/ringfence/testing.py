@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
@@ -25,7 +26,7 @@ from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import Ending, Executor, Harvest, Job, WorkerSpec
+from ringfence.ports import Ending, ExecCtx, Executor, Harvest, Job, WorkerSpec
 
 
 def ended(
@@ -62,11 +63,16 @@ def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str) ->
     return Grant("test", "test", tool, call_id, view.capabilities, 1 << 52, view.budget, "test")
 
 
-def orchestrator_over(executor: Executor) -> Orchestrator:
-    """Return the real pipeline in front of a stand-in; its guard takes every program for harmless."""
+def orchestrator_over(*executors: Executor[Any, Any]) -> Orchestrator:
+    """Return the real pipeline in front of stand-ins, one a domain; its guard takes every program for harmless."""
     guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
     admission = Admission(MemoryMeter())
-    return Orchestrator(executor, TimeOrdered(), guard, FrozenClock(), lambda: admission)
+    by_domain = {executor.capability_domain(): _always(executor) for executor in executors}
+    return Orchestrator(by_domain, TimeOrdered(), guard, FrozenClock(), lambda: admission)
+
+
+def _always(executor: Executor[Any, Any]) -> Callable[[], Executor[Any, Any]]:
+    return lambda: executor
 
 
 class FrozenClock:
@@ -96,17 +102,19 @@ class ScriptedExecutor:
     answer: Callable[[CodeRun], ExecutionResult] = lambda _: ExecutionResult(Status.SUCCEEDED, exit_code=0)
     asked: list[tuple[CodeRun, Profile]] = field(default_factory=list)
 
-    async def execute(
-        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
-    ) -> ExecutionResult:
+    def capability_domain(self) -> str:
+        """Stand in for whatever runs code."""
+        return "code"
+
+    async def execute(self, ctx: ExecCtx, operation: CodeRun) -> ExecutionResult:
         """Return the scripted answer; its output is passed on first."""
-        self.asked.append((operation, profile))
+        self.asked.append((operation, ctx.profile))
         result = self.answer(operation)
-        if on_output is not None:
+        if ctx.on_output is not None:
             for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
                 if data:
-                    on_output(name, data)
-        return replace(result, exec_id=exec_id)
+                    ctx.on_output(name, data)
+        return replace(result, exec_id=ctx.exec_id)
 
 
 AS_A_BOX_LOOKS = Layers(

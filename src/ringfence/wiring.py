@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ringfence.authority.credential import ProposedCall
 from ringfence.authority.grant import Grant
@@ -24,14 +25,38 @@ from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.tiers import FirstAvailable
 from ringfence.operation import Language
-from ringfence.orchestrator.pipeline import Orchestrator
+from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Backend, Clock, WorkerSpec
 from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
+    from ringfence.executors.fs import FsExecutor
+    from ringfence.executors.proc import ProcExecutor
+    from ringfence.executors.tmp import TmpBroker
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
+
+DOMAINS = ("code", "fs", "tmp", "proc", "net", "browser")
+"""What can be switched off; `net` and `browser` have nothing behind them in this version."""
+_Part = TypeVar("_Part")
+
+
+class Once(Generic[_Part]):
+    """A part that is made when it is first asked for, and once, whichever threads ask."""
+
+    def __init__(self, make: Callable[[], _Part]) -> None:
+        """`make` is called at most once, unless it fails."""
+        self._make = make
+        self._lock = Lock()
+        self.made: _Part | None = None
+
+    def __call__(self) -> _Part:
+        """Return the part."""
+        with self._lock:
+            if self.made is None:
+                self.made = self._make()
+            return self.made
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +70,8 @@ class Settings:
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     policy_file: Path | None = None
+    switched_off: frozenset[str] = frozenset()
+    """The domains whose executors are not to be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +81,59 @@ class Engine:
     orchestrator: Orchestrator
     keeper: Keeper
     authority: LocalAuthority
+    temporary: Once[TmpBroker] | None = None
+
+    def release(self, scope: str) -> None:
+        """Give back the temporary space that was taken under `scope`; may block."""
+        if self.temporary is not None and self.temporary.made is not None:
+            self.temporary.made.release(scope)
+
+    def close(self) -> None:
+        """End everything; blocks until it is gone."""
+        try:
+            if self.temporary is not None and self.temporary.made is not None:
+                self.temporary.made.close()
+        finally:
+            self.keeper.close()
 
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
-    executor, keeper = build_box(settings)
+    code, keeper = build_box(settings)
     clock = SystemClock()
+    temporary = Once(lambda: make_tmp_broker(settings.home))
+    executors = {
+        domain: executor
+        for domain, executor in make_executors(settings.home, code, temporary).items()
+        if domain not in settings.switched_off
+    }
     orchestrator = Orchestrator(
-        executor, TimeOrdered(), PolicyGuard(assess), clock, cache(lambda: make_admission(settings.home))
+        executors, TimeOrdered(), PolicyGuard(assess), clock, cache(lambda: make_admission(settings.home))
     )
-    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock))
+    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary)
+
+
+def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -> Executors:
+    """Return what carries out each domain; what is not for code is imported when it is first asked for."""
+
+    def make_fs() -> FsExecutor:
+        from ringfence.executors.fs import FsExecutor
+
+        return FsExecutor(home, lambda scope: {} if temporary.made is None else temporary.made.areas(scope))
+
+    def make_proc() -> ProcExecutor:
+        from ringfence.executors.proc import ProcExecutor
+
+        return ProcExecutor(code)
+
+    return {"code": lambda: code, "fs": Once(make_fs), "tmp": temporary, "proc": Once(make_proc)}
+
+
+def make_tmp_broker(home: Path) -> TmpBroker:
+    """Return what gives out temporary space on the disk of this home."""
+    from ringfence.executors.tmp import TmpBroker
+
+    return TmpBroker(home / "tmp")
 
 
 def make_admission(home: Path) -> Admission:

@@ -32,8 +32,9 @@ from ringfence.errors import (
     QuotaExceeded,
     RingfenceError,
 )
-from ringfence.executors.forms import (
-    BrokerOutcome,
+from ringfence.executors.fs import FsBroker, FsCaps
+from ringfence.executors.tmp import TmpBroker, TmpCaps
+from ringfence.operation.brokered import (
     FsDelete,
     FsList,
     FsMkdir,
@@ -44,8 +45,7 @@ from ringfence.executors.forms import (
     TmpAlloc,
     TmpFree,
 )
-from ringfence.executors.fs import FsBroker, FsCaps
-from ringfence.executors.tmp import TmpBroker, TmpCaps
+from ringfence.outcome import BrokerOutcome
 from ringfence.workspaces import beneath
 from ringfence.workspaces.agent import AgentWorkspace
 from ringfence.workspaces.files import Area
@@ -530,7 +530,7 @@ def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(ground: Ground
     program = """
 import resource, signal, sys
 from ringfence.errors import QuotaExceeded
-from ringfence.executors.forms import FsWrite
+from ringfence.operation.brokered import FsWrite
 from ringfence.executors.fs import FsBroker
 from ringfence.workspaces.files import Area
 import os
@@ -773,7 +773,7 @@ def test_what_a_killed_broker_left_goes_with_the_next_and_a_living_ones_stays(tm
     program = """
 import sys, time
 from pathlib import Path
-from ringfence.executors.forms import TmpAlloc
+from ringfence.operation.brokered import TmpAlloc
 from ringfence.executors.tmp import TmpBroker
 broker = TmpBroker(Path(sys.argv[1]))
 broker.perform(TmpAlloc(100), scope='a')
@@ -845,10 +845,10 @@ def test_a_cursor_nobody_gave_out_is_refused(ground: Ground, cursor: str) -> Non
 async def test_a_handle_of_a_read_opens_nothing_a_read_would_not(ground: Ground, handle: str) -> None:
     (ground.work / "f").write_text("x")
     with pytest.raises(InvalidRequest):
-        await ground.broker.redeem(handle)
+        ground.broker.redeem(handle)
     given = ground.broker.perform(FsRead("work/f")).out["handle"]
-    assert await ground.broker.redeem(given) == b"x"
+    assert ground.broker.redeem(given) == b"x"
     ground.broker.perform(FsWrite("work/f", b"y", overwrite=True))
     with pytest.raises(CapabilityBlocked) as refusal:
-        await ground.broker.redeem(given)
+        ground.broker.redeem(given)
     assert refusal.value.reason == "changed"

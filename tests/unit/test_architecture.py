@@ -7,6 +7,7 @@ import tomllib
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,8 +60,27 @@ def test_every_folder_and_module_in_the_tree_is_there_and_none_is_left_out() -> 
     assert [name for name in top if not (ROOT / "src" / "ringfence" / name).exists()] == []
 
 
+def contracts() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    return found
+
+
+def test_every_contract_is_told_and_none_that_is_not_there() -> None:
+    checked = TEXT.partition("## What a machine checks")[2].partition("\n## ")[0]
+    assert re.findall(r"^- \*\*(.+?)\.\*\*", checked, re.MULTILINE) == [contract["name"] for contract in contracts()]
+
+
+def test_the_executors_are_known_to_the_composition_root_alone() -> None:
+    (contract,) = (contract for contract in contracts() if contract["type"] == "protected")
+    assert (contract["protected_modules"], contract["allowed_importers"]) == (
+        ["ringfence.executors"],
+        ["ringfence.wiring"],
+    )
+
+
 def test_the_layers_are_those_the_import_contract_enforces() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    enforced = [re.findall(r"\w+", layer) for layer in contracts[0]["layers"]]
+    enforced = [re.findall(r"\w+", layer) for layer in contracts()[0]["layers"]]
     sentence = TEXT.partition("**The pipeline points one way.**")[2].partition(". A new top-level")[0]
     assert [re.findall(r"\w+", layer) for layer in sentence.split("→")] == enforced

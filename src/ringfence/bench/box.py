@@ -17,19 +17,19 @@ from ringfence.authority.profile import Profile
 from ringfence.clock import SystemClock
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult
-from ringfence.ports import Executor
+from ringfence.ports import ExecCtx, Executor
 
 
 @dataclass(frozen=True, slots=True)
 class BoxAlone:
     """Has the one method of a manager that is measured."""
 
-    executor: Executor
+    executor: Executor[CodeRun, ExecutionResult]
     profile: Profile
 
     async def execute_code(self, *, language: str, code: str) -> ExecutionResult:
         """Run `code` once, judged by nobody."""
-        return await self.executor.execute("ex_bench", CodeRun(Language(language), code), self.profile, None)
+        return await self.executor.execute(ExecCtx("ex_bench", self.profile), CodeRun(Language(language), code))
 
 
 @asynccontextmanager

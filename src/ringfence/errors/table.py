@@ -104,6 +104,7 @@ _DENY_TOOL = {
 _CAPABILITY_BLOCKED = {
     "blocked": Reason("a rule of the sandbox forbids the operation"),
     "blacklist": Reason("the target is on a deny list"),
+    "executor_disabled": Reason("nothing here carries out such operations, or it is switched off"),
     "path_traversal": Reason("the path is absolute, climbs with '..', or crosses a symlink or a mount"),
     "path": Reason("the path lies outside what is allowed"),
     "read_only": Reason("this part of the workspace is for reading"),

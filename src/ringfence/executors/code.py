@@ -12,8 +12,8 @@ from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
-from ringfence.outcome import ExecutionResult, OnOutput, Status
-from ringfence.ports import Ending, Harvest, Job, Worker, WorkerLost, WorkerSpec
+from ringfence.outcome import ExecutionResult, Status
+from ringfence.ports import Ending, ExecCtx, Harvest, Job, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
@@ -34,10 +34,13 @@ class CodeExecutor:
         self._keeper = keeper
         self._environment = environment
 
-    async def execute(
-        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
-    ) -> ExecutionResult:
+    def capability_domain(self) -> str:
+        """Return the domain whose operations are carried out here."""
+        return "code"
+
+    async def execute(self, ctx: ExecCtx, operation: CodeRun) -> ExecutionResult:
         """Run `operation` once; a worker that fails before the guest starts is replaced, never believed."""
+        profile = ctx.profile
         packages = None
         if operation.packages:
             packages = await asyncio.to_thread(self._environment, operation.packages)
@@ -50,7 +53,7 @@ class CodeExecutor:
                 require_isolation(worker, profile)
                 if operation.files or operation.inputs:
                     await in_a_thread(worker.place, operation.files, operation.inputs)
-                ending = await worker.run(job, on_output)
+                ending = await worker.run(job, ctx.on_output)
                 harvest = Harvest()
                 if worker.left_files():
                     harvest = await in_a_thread(worker.harvest, profile.limits)
@@ -63,7 +66,7 @@ class CodeExecutor:
                 self._keeper.release(worker)
             if harvest.changed and spec.session_id is not None:
                 self._keeper.invalidate(spec)
-            return result_of(exec_id, worker, ending, harvest, profile.limits)
+            return result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
 
     async def _fresh_worker(self, spec: WorkerSpec) -> Worker:

@@ -5,27 +5,19 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ringfence.capability.limits import MIB
+from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.executors.beside import in_a_thread
-from ringfence.executors.forms import (
-    BrokerOutcome,
-    Digest,
-    Effect,
-    FsDelete,
-    FsList,
-    FsMkdir,
-    FsOperation,
-    FsRead,
-    FsStat,
-    FsWrite,
-)
-from ringfence.outcome import Budget
+from ringfence.operation.brokered import FsDelete, FsList, FsMkdir, FsOperation, FsRead, FsStat, FsWrite
+from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
+from ringfence.ports import ExecCtx
 from ringfence.workspaces import files
+from ringfence.workspaces.agent import AgentWorkspace
 from ringfence.workspaces.files import Area, Found, Kind
 from ringfence.workspaces.names import harmless, locate
 from ringfence.workspaces.refusals import refusals
@@ -48,22 +40,47 @@ class FsCaps:
 _DEFAULT_CAPS = FsCaps()
 
 
+class FsExecutor:
+    """Implements `ports.Executor` for files: every operation opens the workspace of its session, and lets go of it."""
+
+    def __init__(self, home: Path, temporary: Callable[[str], Mapping[str, Area]]) -> None:
+        """Find the sessions of `home`; `temporary` returns the temporary spaces of a scope."""
+        self._home = home
+        self._temporary = temporary
+
+    def capability_domain(self) -> str:
+        """Return the domain whose operations are carried out here."""
+        return "fs"
+
+    async def execute(self, ctx: ExecCtx, operation: FsOperation) -> BrokerOutcome:
+        """Carry out `operation` beside the event loop, under the profile's limits; see `FsBroker.perform`."""
+        session_id, profile = ctx.session(), ctx.profile
+        caps = caps_of(profile.limits)
+
+        def perform() -> BrokerOutcome:
+            with AgentWorkspace(session_id, home=self._home, limits=profile.limits) as workspace:
+                broker = FsBroker({**workspace.areas(), **self._temporary(ctx.scope)})
+                return broker.perform(operation, caps, inline=profile.output_inline)
+
+        return await in_a_thread(perform)
+
+
+def caps_of(limits: Limits) -> FsCaps:
+    """Return what one operation under these limits may move and look at."""
+    return FsCaps(
+        max_bytes_in=limits.max_bytes_in,
+        max_bytes_out=limits.max_bytes_out,
+        max_files=limits.max_files,
+        max_depth=limits.max_depth,
+    )
+
+
 class FsBroker:
     """Serves one workspace, whose parts are `areas`: `work`, `inputs`, `artifacts`, `tmp/<name>`."""
 
     def __init__(self, areas: Mapping[str, Area]) -> None:
         """Serve `areas`; their descriptors stay the caller's and must outlive every operation."""
         self._areas = dict(areas)
-
-    def capability_domain(self) -> str:
-        """Return the domain whose operations this broker carries out."""
-        return "fs"
-
-    async def execute(
-        self, operation: FsOperation, caps: FsCaps = _DEFAULT_CAPS, *, inline: bool = False
-    ) -> BrokerOutcome:
-        """Carry out `operation` beside the event loop; see `perform`."""
-        return await in_a_thread(lambda: self.perform(operation, caps, inline=inline))
 
     def perform(self, operation: FsOperation, caps: FsCaps = _DEFAULT_CAPS, *, inline: bool = False) -> BrokerOutcome:
         """Carry out `operation`; its content is in the outcome only if `inline`.
@@ -91,7 +108,7 @@ class FsBroker:
                     return _delete(where)
         raise InvalidRequest("the file broker has no such operation", reason="unknown_operation")
 
-    async def redeem(self, handle: str, caps: FsCaps = _DEFAULT_CAPS) -> bytes:
+    def redeem(self, handle: str, caps: FsCaps = _DEFAULT_CAPS) -> bytes:
         """Return the very bytes that a handle of an earlier read stands for.
 
         Raises:
@@ -99,7 +116,7 @@ class FsBroker:
             CapabilityBlocked: The file no longer holds these bytes.
         """
         offset, length, digest, path = _parse_handle(handle)
-        found = await self.execute(FsRead(path, offset, length), caps, inline=True)
+        found = self.perform(FsRead(path, offset, length), caps, inline=True)
         if found.content is None or hashlib.sha256(found.content).hexdigest() != digest:
             raise CapabilityBlocked("the file changed since the handle was given out", reason="changed")
         return found.content
@@ -190,7 +207,7 @@ def _write(where: _Location, operation: FsWrite, caps: FsCaps) -> BrokerOutcome:
         "handle": f"fs:0+{size}:{sha256}:{where.virtual}",
     }
     effect = Effect("write", {"path": where.virtual, "bytes": size})
-    return BrokerOutcome("fs_write", out, None, Budget(bytes_out=size, file_count=int(new)), (effect,))
+    return BrokerOutcome("fs_write", out, None, Budget(bytes_out=size, file_count=int(new), disk_bytes=size), (effect,))
 
 
 def _list(where: _Location, operation: FsList, caps: FsCaps) -> BrokerOutcome:

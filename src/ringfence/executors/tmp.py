@@ -19,16 +19,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ringfence.capability.limits import MIB
+from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import CapabilityBlocked, InvalidRequest, QuotaExceeded
 from ringfence.executors.beside import in_a_thread
-from ringfence.executors.forms import BrokerOutcome, Effect, TmpAlloc, TmpFree, TmpOperation
-from ringfence.outcome import Budget
+from ringfence.operation.brokered import TmpAlloc, TmpFree, TmpOperation
+from ringfence.outcome import BrokerOutcome, Budget, Effect
+from ringfence.ports import ExecCtx
 from ringfence.workspaces.beneath import open_beneath
 from ringfence.workspaces.files import Area
 from ringfence.workspaces.refusals import refusals
 
 _PREFIX = "/workspace/tmp/"
+_LIMITS = Limits()
 _HOLDER = re.compile(r"holder-[0-9a-f]{32}\Z")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
@@ -65,7 +67,7 @@ class _Space:
 
 
 class TmpBroker:
-    """Gives out spaces below one directory; a scope (one call) sees its own and no other."""
+    """Implements `ports.Executor` for spaces below one directory; a scope sees its own and no other."""
 
     def __init__(self, directory: Path, caps: TmpCaps | None = None) -> None:
         """Keep spaces below `directory`, made if missing, and remove what killed brokers left there."""
@@ -88,12 +90,13 @@ class TmpBroker:
         """Return the domain whose operations this broker carries out."""
         return "tmp"
 
-    async def execute(self, operation: TmpOperation, *, scope: str) -> BrokerOutcome:
-        """Carry out `operation` beside the event loop; see `perform`."""
-        return await in_a_thread(lambda: self.perform(operation, scope=scope))
+    async def execute(self, ctx: ExecCtx, operation: TmpOperation) -> BrokerOutcome:
+        """Carry out `operation` beside the event loop, for the scope of the call; see `perform`."""
+        ctx.session()  # whose file broker is the only one that writes to a space
+        return await in_a_thread(lambda: self.perform(operation, scope=ctx.scope, limits=ctx.profile.limits))
 
-    def perform(self, operation: TmpOperation, *, scope: str) -> BrokerOutcome:
-        """Give out or take back space for the call `scope`.
+    def perform(self, operation: TmpOperation, *, scope: str, limits: Limits = _LIMITS) -> BrokerOutcome:
+        """Give out or take back space for `scope`: of at most `limits.disk_bytes`, for at most `limits.max_files`.
 
         Raises:
             QuotaExceeded: No such space is left to give; none was taken.
@@ -103,7 +106,7 @@ class TmpBroker:
         match operation:
             case TmpAlloc():
                 with refusals("tmp"):
-                    return self._alloc(operation.size_bytes, scope)
+                    return self._alloc(operation.size_bytes, scope, limits)
             case TmpFree():
                 with refusals("tmp"):
                     return self._free(operation.handle, scope)
@@ -141,23 +144,22 @@ class TmpBroker:
     ) -> None:
         self.close()
 
-    def _alloc(self, size: object, scope: str) -> BrokerOutcome:
+    def _alloc(self, size: object, scope: str, limits: Limits) -> BrokerOutcome:
         if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
             raise InvalidRequest("size_bytes must be a whole number above 0", reason="invalid_range")
-        if size > self._caps.max_bytes:
-            raise CapabilityBlocked(
-                f"one space is at most {self._caps.max_bytes} bytes", reason="too_large", limit=self._caps.max_bytes
-            )
+        most = min(self._caps.max_bytes, limits.disk_bytes)
+        if size > most:
+            raise CapabilityBlocked(f"one space is at most {most} bytes", reason="too_large", limit=most)
         with self._lock:
             self._require_room(size)
             name = secrets.token_hex(16)
             os.mkdir(name, 0o700, dir_fd=self._fd)
             fd = open_beneath(self._fd, name, _DIRECTORY)
-            self._spaces[name] = _Space(scope, fd, size, self._caps.max_files)
+            self._spaces[name] = _Space(scope, fd, size, min(self._caps.max_files, limits.max_files))
         handle = _PREFIX + name
         effect = Effect("write", {"path": handle, "bytes": size})
         out = {"handle": handle, "path": handle, "size_bytes": size}
-        return BrokerOutcome("tmp_alloc", out, None, Budget(), (effect,))
+        return BrokerOutcome("tmp_alloc", out, None, Budget(disk_bytes=size), (effect,))
 
     def _require_room(self, size: int) -> None:
         taken = sum(space.size_bytes for space in self._spaces.values())

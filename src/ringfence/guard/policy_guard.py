@@ -12,6 +12,7 @@ from ringfence.errors import ToolDenied
 from ringfence.guard.consent import Consent
 from ringfence.guard.rules import RULES, Case, Rule
 from ringfence.guard.verdict import Answer, Verdict
+from ringfence.operation.brokered import ProcExec
 from ringfence.operation.code import CodeRun
 from ringfence.risk.effective import RiskInputs, effective_risk
 from ringfence.risk.isolation import RequiredIsolation, required_isolation
@@ -49,8 +50,8 @@ class PolicyGuard:
 
 
 def isolation_for(profile: Profile, operation: Operation, risk: RiskLevel) -> RequiredIsolation:
-    """Return the isolation that the risk and the policy's floor demand."""
-    runs_code = isinstance(operation, CodeRun)
+    """Return the isolation that the risk and the policy's floor demand; a program needs a box as code does."""
+    runs_code = isinstance(operation, CodeRun | ProcExec)
     return _isolation(risk, profile.security_mode, profile.isolation_floor, runs_code=runs_code)
 
 

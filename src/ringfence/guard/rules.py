@@ -16,10 +16,11 @@ from ringfence.authority.levels import ApprovalMode, Decision, RiskLevel, SideEf
 from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
-from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, ToolDenied
+from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTraversalError, ToolDenied
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
+from ringfence.operation.path import workspace_path
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
     from ringfence.operation.brokered import FsWrite, NetHttp, ProcExec
@@ -30,7 +31,7 @@ _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _YES = {
     name: Answer(name, _ALLOW)
     for name in (
-        *("tool", "time", "manifest", "grant", "deny_lists", "capability", "size"),
+        *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "size"),
         *("environment", "commands", "consent"),
     )
 }
@@ -73,11 +74,25 @@ def time(case: Case) -> Answer:
     return _YES["time"]
 
 
+def place(case: Case) -> Answer | None:
+    """A path leads to somewhere in the workspace, whoever allows what there."""
+    if case.operation.domain != "fs":
+        return None
+    try:
+        workspace_path(getattr(case.operation, "path", None))
+    except InvalidRequest as error:
+        reason = "path_traversal" if isinstance(error, PathTraversalError) else "path"
+        return Answer("place", _DENY, CapabilityBlocked.code, reason, str(error))
+    return _YES["place"]
+
+
 def manifest(case: Case) -> Answer:
     """The tool's manifest declares such operations."""
     refusal = case.profile.declared.refusal(case.operation)
     if refusal is None:
         return _YES["manifest"]
+    if refusal == "path":  # it does declare such operations, elsewhere
+        return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
     if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
         return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
     return Answer(
@@ -192,7 +207,7 @@ def consent(case: Case) -> Answer:
 
 
 RULES: tuple[Rule, ...] = (
-    *(tool, time, manifest, grant, deny_lists, capability, size),
+    *(tool, time, place, manifest, grant, deny_lists, capability, size),
     *(environment, commands, policy_rules, consent),
 )
 

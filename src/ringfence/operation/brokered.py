@@ -33,16 +33,19 @@ class FsRead(_OnPath):
 class FsWrite(_OnPath):
     """Write a file; an existing one only with `overwrite`."""
 
-    content: bytes = b""
+    content: bytes = field(default=b"", repr=False)
     overwrite: bool = False
 
     kind: ClassVar[str] = "fs_write"
 
 
+@dataclass(frozen=True, slots=True)
 class FsList(_OnPath):
-    """List a directory."""
+    """List a directory, at most `limit` entries of it, from where the page that gave the `cursor` ended."""
 
-    __slots__ = ()
+    cursor: str | None = None
+    limit: int | None = None
+
     kind: ClassVar[str] = "fs_list"
 
 
@@ -74,7 +77,7 @@ class NetHttp:
     method: str
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    body: bytes | None = None
+    body: bytes | None = field(default=None, repr=False)
 
     kind: ClassVar[str] = "net_http"
     domain: ClassVar[str] = "net.http"
@@ -143,18 +146,6 @@ class TmpFree:
     domain: ClassVar[str] = "tmp"
 
 
-Brokered = (
-    FsRead
-    | FsWrite
-    | FsList
-    | FsStat
-    | FsMkdir
-    | FsDelete
-    | NetHttp
-    | BrowserNav
-    | BrowserExtract
-    | BrowserScreenshot
-    | ProcExec
-    | TmpAlloc
-    | TmpFree
-)
+FsOperation = FsRead | FsWrite | FsList | FsStat | FsMkdir | FsDelete
+TmpOperation = TmpAlloc | TmpFree
+Brokered = FsOperation | NetHttp | BrowserNav | BrowserExtract | BrowserScreenshot | ProcExec | TmpOperation

@@ -104,6 +104,9 @@ def check(operation: brokered.Brokered) -> None:
     Raises:
         InvalidRequest: Naming the field and what is wrong with it.
     """
+    kind = getattr(operation, "kind", None)
+    if _KINDS.get(str(kind)) is not type(operation):
+        raise InvalidRequest(f"{type(operation).__name__} is not a brokered operation", reason="unknown_operation")
     for name, (key, read, default) in _FIELDS[operation.kind].items():
         value = getattr(operation, name)
         if value != default or default is _REQUIRED:
@@ -188,7 +191,7 @@ _Read = Callable[[str, object], Any]
 _PATH: dict[str, tuple[str, _Read, object]] = {"path": ("path", _text, _REQUIRED)}
 _SELECTOR: dict[str, tuple[str, _Read, object]] = {"selector": ("selector", _text, None)}
 
-_KINDS: dict[str, Callable[..., brokered.Brokered]] = {
+_KINDS: dict[str, type[brokered.Brokered]] = {
     kind.kind: kind
     for kind in (
         brokered.FsRead,
@@ -215,7 +218,7 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
         "content": ("bytes_b64", _bytes, _REQUIRED),
         "overwrite": ("overwrite", _flag, False),
     },
-    "fs_list": _PATH,
+    "fs_list": {**_PATH, "cursor": ("cursor", _text, None), "limit": ("limit", _amount, None)},
     "fs_stat": _PATH,
     "fs_mkdir": _PATH,
     "fs_delete": _PATH,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, overload
 
 from ringfence import operation as operations
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
-from ringfence.errors import InvalidRequest, RingfenceError
+from ringfence.errors import CapabilityBlocked, InvalidRequest, RingfenceError, TimedOut
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
-from ringfence.operation import CodeRun
-from ringfence.outcome import ExecutionResult, OnOutput
-from ringfence.ports import Clock, Executor, Identifiers
+from ringfence.operation import CodeRun, form
+from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
+from ringfence.operation.form import Operation
+from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
+from ringfence.ports import Clock, ExecCtx, Executor, Identifiers
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
@@ -32,19 +35,26 @@ _BOUNDS = tuple(
 )
 
 
+Executors = Mapping[str, Callable[[], Executor[Any, Any]]]
+"""How to come by the executor of each domain; a domain that is not there is switched off, or not in this version."""
+
+# A box is killed at its limit, and says so in its result.
+_KEEPING_TIME = frozenset({"code", "proc"})
+
+
 class Orchestrator:
     """Checks an operation, has it judged, and has it carried out; later authorities add steps, never another way."""
 
     def __init__(
         self,
-        executor: Executor,
+        executors: Executors,
         identifiers: Identifiers,
         guard: PolicyGuard,
         clock: Clock,
         admission: Callable[[], Admission],
     ) -> None:
         """Everything it acts through is given to it; `admission` is asked for when the first call has a budget."""
-        self._executor = executor
+        self._executors = executors
         self._identifiers = identifiers
         self._guard = guard
         self._clock = clock
@@ -52,54 +62,111 @@ class Orchestrator:
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
 
+    @overload
     async def run(
         self,
-        operation: CodeRun,
+        operation: CodeRun | ProcExec,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,
+        session_id: str | None = None,
+        scope: str | None = None,
         consent: Consent | None = None,
-    ) -> ExecutionResult:
-        """Run `operation` under `profile`, with what somebody has agreed to.
+    ) -> ExecutionResult: ...
+
+    @overload
+    async def run(
+        self,
+        operation: FsOperation | TmpOperation,
+        profile: Profile,
+        on_output: OnOutput | None = None,
+        *,
+        session_id: str | None = None,
+        scope: str | None = None,
+        consent: Consent | None = None,
+    ) -> BrokerOutcome: ...
+
+    @overload
+    async def run(
+        self,
+        operation: Operation,
+        profile: Profile,
+        on_output: OnOutput | None = None,
+        *,
+        session_id: str | None = None,
+        scope: str | None = None,
+        consent: Consent | None = None,
+    ) -> Outcome: ...
+
+    async def run(
+        self,
+        operation: Operation,
+        profile: Profile,
+        on_output: OnOutput | None = None,
+        *,
+        session_id: str | None = None,
+        scope: str | None = None,
+        consent: Consent | None = None,
+    ) -> Outcome:
+        """Carry out `operation` under `profile`, with what somebody has agreed to.
+
+        `session_id` is whose files are meant, where the operation does not say so itself; `scope` is who shares
+        temporary space, and is the call alone unless given.
 
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
-            Denied: A rule of the guard does not allow it; nothing ran.
+            Denied: A rule of the guard does not allow it, or nothing here carries it out; nothing ran.
             QuotaExceeded: A budget has too little left; nothing ran.
             IsolationUnavailable: No box here is as strong as the risk demands; nothing ran.
+            TimedOut: A broker took longer than the profile allows; what it did stands.
         """
-        operations.check(operation)
-        if operation.files or operation.inputs:
-            check_names(operation)
+        check_operation(operation)
         if profile.limits is not self._checked:
             check_limits(profile.limits)
             self._checked = profile.limits
         verdict = self._guard.validate(profile, operation, now_ms=self._clock.now_ms(), consent=consent)
         verdict.require_allowed()
+        executor = self._executor_of(operation.domain)
         least = isolation_for(profile, operation, verdict.risk).least
         if least is not profile.isolation_floor:
             profile = dataclasses.replace(profile, isolation_floor=least)
-        exec_id = self._identifiers.new("ex")
+        if isinstance(operation, CodeRun):
+            session_id = operation.session_id
+        ctx = ExecCtx(self._identifiers.new("ex"), profile, session_id, scope or profile.call_id, on_output)
         if profile.scope_budgets or profile.budget != INHERITED:
-            result = await self._metered(exec_id, operation, profile, on_output)
+            outcome = await self._metered(executor, ctx, operation)
         else:
-            result = await self._executor.execute(exec_id, operation, profile, on_output)
-        return dataclasses.replace(result, risk=str(verdict.risk))
+            outcome = await _carried_out(executor, ctx, operation)
+        if isinstance(outcome, ExecutionResult):
+            return dataclasses.replace(outcome, risk=str(verdict.risk))
+        return outcome
 
-    async def _metered(
-        self, exec_id: str, operation: CodeRun, profile: Profile, on_output: OnOutput | None
-    ) -> ExecutionResult:
+    def _executor_of(self, domain: str) -> Executor[Any, Any]:
+        maker = self._executors.get(domain)
+        if maker is None:
+            raise CapabilityBlocked(
+                f"{domain}: nothing here carries out such operations, or it is switched off",
+                reason="executor_disabled",
+                domain=domain,
+            )
+        return maker()
+
+    async def _metered(self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation) -> Outcome:
         """Reserve, run under what was reserved, settle with what was measured; nothing runs unmetered."""
         from ringfence.budgets.reservation import NOT_MEASURED  # not at the top: most calls have no budget
         from ringfence.orchestrator import spending
 
-        admission = self._admission()
-        most, least = spending.amounts_for(profile.limits)
-        chain = spending.chain_of(profile, operation.session_id)
+        admission, profile = self._admission(), ctx.profile
+        most, least = spending.amounts_for(operation, profile.limits)
+        chain = spending.chain_of(profile, ctx.session_id)
         patience = profile.limits.wall_seconds
-        reservation = await admission.reserve(chain, most, exec_id, least=least, wait_seconds=patience)
+        reservation = await admission.reserve(chain, most, ctx.exec_id, least=least, wait_seconds=patience)
+        ctx = dataclasses.replace(ctx, profile=spending.within(profile, reservation))
         try:
-            result = await self._executor.execute(exec_id, operation, spending.within(profile, reservation), on_output)
+            outcome = await _carried_out(executor, ctx, operation)
+        except TimedOut:
+            await admission.settle(reservation, NOT_MEASURED)
+            raise
         except RingfenceError:
             await admission.release(reservation)  # what we refuse or fail at has not run
             raise
@@ -107,8 +174,41 @@ class Orchestrator:
             # it ran, and nobody knows for how long: all of it is charged
             await asyncio.shield(admission.settle(reservation, NOT_MEASURED))
             raise
-        await admission.settle(reservation, spending.usage_of(result))
-        return result
+        await admission.settle(reservation, spending.usage_of(outcome))
+        return outcome
+
+
+async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation) -> Outcome:
+    """Have it carried out in no more time than the profile gives; a broker's time is taken here."""
+    outcome: Outcome
+    if operation.domain in _KEEPING_TIME:
+        outcome = await executor.execute(ctx, operation)
+        return outcome
+    loop = asyncio.get_running_loop()
+    began, most = loop.time(), ctx.profile.limits.wall_seconds
+    try:
+        async with asyncio.timeout(most):
+            outcome = await executor.execute(ctx, operation)
+    except TimeoutError:
+        raise TimedOut(f"{operation.kind} took longer than {most:g} s; what it did stands") from None
+    if isinstance(outcome, BrokerOutcome):
+        used = dataclasses.replace(outcome.used, wall_ms=math.ceil((loop.time() - began) * 1000))
+        return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
+    return outcome
+
+
+def check_operation(operation: Operation) -> None:
+    """Refuse what could not be carried out exactly as written.
+
+    Raises:
+        InvalidRequest: Naming what is wrong.
+    """
+    if not isinstance(operation, CodeRun):
+        form.check(operation)  # type: ignore[arg-type]  # which refuses what is none of its kinds
+        return
+    operations.check(operation)
+    if operation.files or operation.inputs:
+        check_names(operation)
 
 
 def check_limits(limits: Limits) -> None:

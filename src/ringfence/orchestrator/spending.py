@@ -10,7 +10,9 @@ from ringfence.budgets.reservation import MeterSource, Reservation, Usage, usage
 from ringfence.budgets.scope import Chain, ScopeKind, chain
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
-from ringfence.outcome import ExecutionResult, Layers
+from ringfence.operation.brokered import FsMkdir, FsRead, FsWrite, TmpAlloc
+from ringfence.operation.form import Operation
+from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=0, file_count=0, memory_mb_s=1, disk_bytes=0)
 
@@ -26,9 +28,13 @@ def chain_of(profile: Profile, session_id: str | None) -> Chain:
     return chain(names, Policy(budgets=profile.scope_budgets).budget_of, {ScopeKind.CALL: profile.budget})
 
 
-def amounts_for(limits: Limits) -> tuple[Budget, Budget]:
-    """Return the most a run under these limits can use, and the least it can start with."""
+def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
+    """Return the most `operation` can use under these limits, and the least it can start with."""
     wall_ms = round(limits.wall_seconds * 1000)
+    if operation.domain not in ("code", "proc"):
+        moved, least_moved = _moved_by(operation, limits)
+        most = replace(moved, calls=1, concurrent=1, wall_ms=wall_ms)
+        return most, replace(least_moved, calls=1, concurrent=1, wall_ms=1)
     most = Budget(
         calls=1,
         concurrent=1,
@@ -42,21 +48,44 @@ def amounts_for(limits: Limits) -> tuple[Budget, Budget]:
     return most, _LEAST
 
 
+def _moved_by(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
+    """Return what a broker would move for `operation` at most, and what it must be given to do it as written."""
+    match operation:
+        case FsRead(len=None):
+            # to the end of the file, wherever that is: with less left, the read brings less and says so
+            return Budget(bytes_in=limits.max_bytes_in), Budget(bytes_in=1)
+        case FsRead(len=int(length)):
+            moved = Budget(bytes_in=min(length, limits.max_bytes_in))
+        case FsWrite(content=content):
+            moved = Budget(bytes_out=len(content), file_count=1, disk_bytes=len(content))
+        case FsMkdir():
+            moved = Budget(file_count=1)
+        case TmpAlloc(size_bytes=size):
+            moved = Budget(disk_bytes=size)
+        case _:
+            moved = Budget()
+    return moved, moved
+
+
 def within(profile: Profile, reservation: Reservation) -> Profile:
     """Return the profile with its limits lowered to what was reserved, where that is less."""
     held, limits = reservation.amounts, profile.limits
-    cpu, wall = held.cpu_ms, held.wall_ms
+    cpu, wall, bytes_in = held.cpu_ms, held.wall_ms, held.bytes_in
     narrowed = replace(
         limits,
         cpu_seconds=min(limits.cpu_seconds, cpu / 1000) if isinstance(cpu, int) else limits.cpu_seconds,
         wall_seconds=min(limits.wall_seconds, wall / 1000) if isinstance(wall, int) else limits.wall_seconds,
+        max_bytes_in=min(limits.max_bytes_in, bytes_in) if isinstance(bytes_in, int) else limits.max_bytes_in,
     )
     return profile if narrowed == limits else replace(profile, limits=narrowed)
 
 
-def usage_of(result: ExecutionResult) -> Usage:
-    """Return what a run used, and who counted."""
-    return usage_of_run(result.used, _source(result.isolation))
+def usage_of(outcome: Outcome) -> Usage:
+    """Return what was used, and who counted."""
+    if isinstance(outcome, BrokerOutcome):
+        disk = outcome.used.disk_bytes
+        return usage_of_run(outcome.used, MeterSource.COUNTED, disk_bytes=disk if isinstance(disk, int) else 0)
+    return usage_of_run(outcome.used, _source(outcome.isolation))
 
 
 def _source(layers: Layers) -> MeterSource:

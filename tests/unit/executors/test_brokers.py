@@ -6,16 +6,19 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ringfence.authority.profile import Profile
 from ringfence.errors import InvalidRequest
-from ringfence.executors.forms import (
-    BrokerOutcome,
-    Effect,
+from ringfence.executors.fs import FsBroker, FsCaps, FsExecutor
+from ringfence.executors.proc import ProcExecutor
+from ringfence.executors.tmp import TmpBroker
+from ringfence.operation.brokered import (
     FsDelete,
     FsList,
     FsMkdir,
@@ -26,10 +29,12 @@ from ringfence.executors.forms import (
     TmpAlloc,
     TmpFree,
 )
-from ringfence.executors.fs import FsBroker, FsCaps
-from ringfence.executors.tmp import TmpBroker
-from ringfence.outcome import Budget
+from ringfence.outcome import BrokerOutcome, Budget, Effect
+from ringfence.ports import ExecCtx
+from ringfence.testing import ScriptedExecutor
 from ringfence.workspaces.files import Area
+
+CALL = ExecCtx("ex_1", Profile(), session_id="s", scope="call")
 
 
 @pytest.fixture
@@ -77,20 +82,20 @@ def test_the_public_view_has_the_digest_and_the_handle_and_nothing_of_the_conten
     assert outcome.effects == (Effect("read", {"path": "/workspace/work/f", "bytes": 12}),)
 
 
-async def test_a_handle_brings_the_very_bytes_it_was_given_out_for(broker: FsBroker) -> None:
-    written = await broker.execute(FsWrite("/workspace/work/d/f: 1+1", b"0123456789"))
-    ranged = await broker.execute(FsRead("work/d/f: 1+1", 3, 4))
-    assert await broker.redeem(written.out["handle"]) == b"0123456789"
-    assert await broker.redeem(ranged.out["handle"]) == b"3456"
+def test_a_handle_brings_the_very_bytes_it_was_given_out_for(broker: FsBroker) -> None:
+    written = broker.perform(FsWrite("/workspace/work/d/f: 1+1", b"0123456789"))
+    ranged = broker.perform(FsRead("work/d/f: 1+1", 3, 4))
+    assert broker.redeem(written.out["handle"]) == b"0123456789"
+    assert broker.redeem(ranged.out["handle"]) == b"3456"
 
 
 def test_a_write_says_what_is_new_and_what_it_used(broker: FsBroker) -> None:
     first = broker.perform(FsWrite("work/d/f", b"one"))
-    assert (first.out["created"], first.used) == (True, Budget(bytes_out=3, file_count=1))
+    assert (first.out["created"], first.used) == (True, Budget(bytes_out=3, file_count=1, disk_bytes=3))
     assert first.effects == (Effect("write", {"path": "/workspace/work/d/f", "bytes": 3}),)
     assert refused(broker, FsWrite("work/d/f", b"two")) == "exists"
     second = broker.perform(FsWrite("work/d/f", b"three", overwrite=True))
-    assert (second.out["created"], second.used) == (False, Budget(bytes_out=5))
+    assert (second.out["created"], second.used) == (False, Budget(bytes_out=5, disk_bytes=5))
     assert broker.perform(FsRead("work/d/f"), inline=True).content == b"three"
 
 
@@ -158,24 +163,26 @@ def test_directories_are_made_once_and_deleted_when_empty(broker: FsBroker) -> N
     assert refused(broker, FsDelete("work/f")) == "not_found"
 
 
-def test_each_broker_names_its_domain(broker: FsBroker, tmp_path: Path) -> None:
+def test_each_executor_names_its_domain(tmp_path: Path) -> None:
     with TmpBroker(tmp_path / "spaces") as tmp:
-        assert (broker.capability_domain(), tmp.capability_domain()) == ("fs", "tmp")
+        fs = FsExecutor(tmp_path, tmp.areas)
+        assert (fs.capability_domain(), tmp.capability_domain()) == ("fs", "tmp")
+        assert ProcExecutor(ScriptedExecutor()).capability_domain() == "proc"
 
 
 async def test_temporary_space_is_taken_used_and_given_back(broker: FsBroker, tmp_path: Path) -> None:
     with TmpBroker(tmp_path / "spaces") as tmp:
-        taken: BrokerOutcome = await tmp.execute(TmpAlloc(100), scope="call")
+        taken: BrokerOutcome = await tmp.execute(CALL, TmpAlloc(100))
         handle = taken.out["handle"]
         assert handle.startswith("/workspace/tmp/")
         fs = FsBroker(tmp.areas("call"))
-        await fs.execute(FsWrite(f"{handle}/d/f", b"x"))
+        fs.perform(FsWrite(f"{handle}/d/f", b"x"))
         assert [entry["name"] for entry in fs.perform(FsList(handle)).out["entries"]] == ["d"]
-        given_back = await tmp.execute(TmpFree(handle), scope="call")
+        given_back = await tmp.execute(CALL, TmpFree(handle))
         assert given_back.out == {"handle": handle}
         assert tmp.areas("call") == {}
         for _ in range(2):
-            await tmp.execute(TmpAlloc(100), scope="call")
-        await tmp.execute(TmpAlloc(100), scope="other")
+            await tmp.execute(CALL, TmpAlloc(100))
+        await tmp.execute(replace(CALL, scope="other"), TmpAlloc(100))
         assert (tmp.release("call"), tmp.release("call"), len(tmp.areas("other"))) == (2, 0, 1)
     assert os.listdir(tmp_path / "spaces") == []

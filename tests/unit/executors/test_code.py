@@ -19,7 +19,7 @@ from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import Artifact, ExecutionResult, OnOutput, Status
-from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec
+from ringfence.ports import Ending, ExecCtx, Harvest, Job, WorkerLost, WorkerSpec
 from ringfence.testing import ScriptedBackend, ScriptedWorker, ended
 
 LIMITS = Limits(wall_seconds=2.5, cpu_seconds=3, memory_bytes=4096)
@@ -218,7 +218,7 @@ async def test_packages_are_built_once_for_each_run_and_name_the_worker() -> Non
     keeper = Keeper(backend, PoolPolicy(min_idle=0), default=WorkerSpec())
     try:
         operation = CodeRun(Language.PYTHON, "", packages=("pandas",))
-        await CodeExecutor(keeper, environment).execute("ex_1", operation, Profile(LIMITS), None)
+        await CodeExecutor(keeper, environment).execute(ExecCtx("ex_1", Profile(LIMITS)), operation)
     finally:
         keeper.close()
     assert asked == [("pandas",)]
@@ -245,7 +245,7 @@ def executor(
     code = CodeExecutor(keeper, lambda packages: pytest.fail(f"nobody asked for {packages}"))
 
     def run(operation: CodeRun, on_output: OnOutput | None = None) -> asyncio.Future[ExecutionResult]:
-        return asyncio.ensure_future(code.execute("ex_1", operation, Profile(limits), on_output))
+        return asyncio.ensure_future(code.execute(ExecCtx("ex_1", Profile(limits), on_output=on_output), operation))
 
     try:
         yield run, backend

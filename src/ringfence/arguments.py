@@ -1,0 +1,123 @@
+"""What callers may write where a choice, a text, bytes, a list or a mapping is meant; the rest is refused by name.
+
+Each function raises `InvalidRequest` that says which argument is wrong, so that nothing untyped gets past the facade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from ringfence import wiring
+from ringfence.authority.profile import Isolation, SecurityMode
+from ringfence.capability.limits import MIB, Limits
+from ringfence.errors import InvalidRequest
+from ringfence.isolation.pool.decide import PoolPolicy
+
+# the usual types first: asking an abstract one is slow, and this is on the way of every run
+_TEXTS = (str, bytes)
+_LISTS = (tuple, list, Iterable)
+_MAPPINGS = (dict, Mapping)
+_BYTES = (bytes, bytearray, memoryview)
+_Choice = TypeVar("_Choice", SecurityMode, Isolation)
+
+
+def choice(kind: type[_Choice], value: object, name: str) -> _Choice:
+    """Return the choice that `value` is or names."""
+    try:
+        return kind(value)  # type: ignore[arg-type]
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidRequest(f"{name} must be one of {known}, not {value!r}", reason=f"unknown_{name}") from None
+
+
+def pool_policy(pool_size: int | None) -> PoolPolicy:
+    """Return how many workers to keep parked."""
+    if pool_size is None:
+        return PoolPolicy()
+    if not _is_whole(pool_size) or pool_size < 0:
+        raise InvalidRequest(f"pool_size must be a whole number from 0, not {pool_size!r}", reason="invalid_pool_size")
+    return replace(PoolPolicy(), min_idle=min(PoolPolicy().min_idle, pool_size), max_idle=pool_size)
+
+
+def switched_off(executors: object) -> frozenset[str]:
+    """Return the domains that are mapped to false."""
+    if executors is None:
+        return frozenset()
+    if not isinstance(executors, _MAPPINGS) or not all(isinstance(wanted, bool) for wanted in executors.values()):
+        raise InvalidRequest(f"executors must map domains to true or false, not {executors!r}", reason="invalid_name")
+    if unknown := executors.keys() - set(wiring.DOMAINS):
+        known = ", ".join(wiring.DOMAINS)
+        raise InvalidRequest(f"executors: {min(map(str, unknown))!r} is not one of {known}", reason="invalid_name")
+    return frozenset(domain for domain, wanted in executors.items() if not wanted)
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def with_memory(limits: Limits | None, memory_mb: int | None) -> Limits | None:
+    """Return the limits with so much memory."""
+    if memory_mb is None:
+        return limits
+    if not _is_whole(memory_mb):
+        raise InvalidRequest(f"memory_mb must be a whole number, not {memory_mb!r}", reason="invalid_limit")
+    return replace(limits or Limits(), memory_bytes=memory_mb * MIB)
+
+
+def text(code: object) -> str:
+    """Return code as text."""
+    if isinstance(code, bytes):
+        try:
+            return code.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"code is not UTF-8: {error}", reason="invalid_text") from None
+    if not isinstance(code, str):
+        raise InvalidRequest(f"code must be text, not {type(code).__name__}", reason="invalid_text")
+    return code
+
+
+def strings(name: str, values: object) -> tuple[str, ...]:
+    """Return a list of texts as a tuple."""
+    # a text is an iterable of texts too, and never what was meant
+    if isinstance(values, _TEXTS) or not isinstance(values, _LISTS):
+        raise InvalidRequest(f"{name} must be a list of texts, not {values!r}", reason=f"invalid_{name}")
+    strings = tuple(values)
+    for value in strings:
+        if not isinstance(value, str):
+            raise InvalidRequest(f"{name} must be a list of texts; {value!r} is none", reason=f"invalid_{name}")
+    return strings
+
+
+def contents(name: str, files: object) -> dict[str, bytes]:
+    """Return files by their names."""
+    if not isinstance(files, _MAPPINGS):
+        raise InvalidRequest(f"{name} must map names to contents, not {files!r}", reason="invalid_content")
+    return {_name(name, path): as_bytes(path, content) for path, content in files.items()}
+
+
+def environment(env: object) -> dict[str, str]:
+    """Return variables by their names."""
+    if not isinstance(env, _MAPPINGS):
+        raise InvalidRequest(f"env must map names to texts, not {env!r}", reason="invalid_env")
+    for variable, value in env.items():
+        _name("env", variable)
+        if not isinstance(value, str):
+            raise InvalidRequest(f"env {variable} must be text, not {value!r}", reason="invalid_env")
+    return dict(env)
+
+
+def _name(where: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidRequest(f"{where}: {name!r} is not a name", reason="invalid_name")
+    return name
+
+
+def as_bytes(name: str, content: object) -> bytes:
+    """Return a content as bytes."""
+    if isinstance(content, str):
+        return content.encode("utf-8", "surrogatepass")
+    if isinstance(content, _BYTES):
+        return bytes(content)
+    raise InvalidRequest(f"{name} must be bytes or text, not {type(content).__name__}", reason="invalid_content")

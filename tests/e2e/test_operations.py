@@ -1,0 +1,346 @@
+"""Operations on files, temporary space and programs through the public names, under the documents' own policy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringfence
+from ringfence import AgentWorkspace, BrokerOutcome, InvalidRequest, SandboxManager
+from ringfence.errors import CapabilityBlocked, PathTraversalError, QuotaExceeded, RingfenceError, ToolDenied
+from ringfence.operation.brokered import (
+    BrowserNav,
+    FsDelete,
+    FsList,
+    FsMkdir,
+    FsRead,
+    FsStat,
+    FsWrite,
+    NetHttp,
+    ProcExec,
+    TmpAlloc,
+    TmpFree,
+)
+
+DOCUMENT = Path(__file__).parents[1] / "unit" / "authority" / "sandbox_policy.yaml"
+BOX = pytest.mark.needs("native")
+PROGRAMS = """
+policies:
+  tools:
+    proc_exec:
+      allowed_commands: [printf, cat, env, sleep, missing-tool, sort, bash]
+      command_templates:
+        sort: [{args: [{enum: [-n, -r]}], rest: {regex: "[a-z]+[.]txt"}}]
+"""
+
+
+def policy(at: Path, text: str) -> Path:
+    path = at / "policy.yaml"
+    path.write_text(text)
+    return path
+
+
+def manager(at: Path, text: str | None = None, session_id: str | None = "s", **options: Any) -> SandboxManager:
+    """Return a manager of a home of its own, under `text` or else the documents' example."""
+    file = DOCUMENT if text is None else policy(at, text)
+    return SandboxManager(session_id, home=at / "home", policy_file=file, pool_size=0, **options)
+
+
+async def refused(kind: type[RingfenceError], manager: SandboxManager, operation: Any) -> RingfenceError:
+    with pytest.raises(kind) as refusal:
+        await manager.perform(operation)
+    return refusal.value
+
+
+async def test_files_are_written_read_listed_and_deleted(tmp_path: Path) -> None:
+    async with manager(tmp_path) as held:
+        written = await held.perform(FsWrite("work/d/f", b"0123456789"))
+        assert (written.out["created"], written.used.bytes_out, written.used.file_count) == (True, 10, 1)
+        read = await held.perform(FsRead("/workspace/work/d/f", offset=3, len=4))
+        assert (read.content, read.used.bytes_in, read.used.calls) == (b"3456", 4, 1)
+        assert read.exec_id.startswith("ex_")
+        assert (await held.perform(FsMkdir("work/e"))).out["created"]
+        assert (await held.perform(FsStat("work/d/f"))).out["size"] == 10
+        first = await held.perform(FsList("work", limit=1))
+        second = await held.perform(FsList("work", first.out["cursor"], 1))
+        assert [entry["name"] for page in (first, second) for entry in page.out["entries"]] == ["d", "e"]
+        assert (await held.perform(FsDelete("work/d/f"))).out["kind"] == "file"
+        assert (await refused(InvalidRequest, held, FsRead("work/d/f"))).reason == "not_found"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/workspace/.env",
+        "/workspace/.ENV",
+        ".env",
+        "./.env",
+        "/workspace//./.env",
+        "/workspace/work/server.key",
+        "/workspace/code/server.key",
+        "data/server.key",
+        "work/a/b/c.KEY",
+        "/workspace/server.key/below",
+    ],
+)
+async def test_what_the_document_denies_is_not_read_however_it_is_spelled(tmp_path: Path, path: str) -> None:
+    with AgentWorkspace("s", home=tmp_path / "home") as workspace:
+        for name in ("server.key", "a/b/c.KEY"):
+            workspace.write_file(name, "SECRET")
+    async with manager(tmp_path) as held:
+        refusal = await refused(CapabilityBlocked, held, FsRead(path))
+        assert (refusal.code, refusal.reason) == ("SANDBOX.CAPABILITY_BLOCKED", "blacklist")
+
+
+KINDS = (FsRead, FsWrite, FsList, FsStat, FsMkdir, FsDelete)
+OUTSIDE = ("../../etc/passwd", "/etc/passwd", "work/../../x", "//etc/passwd", "work/\0", "work/link/passwd")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    # a link's own name is in the workspace: it may be looked at and deleted, and nothing more
+    [
+        *((kind, path) for kind in KINDS for path in OUTSIDE),
+        *((kind, "work/link") for kind in (FsRead, FsWrite, FsList)),
+    ],
+)
+async def test_no_path_leads_out_of_the_workspace(tmp_path: Path, kind: Any, path: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "passwd").write_text("SECRET")
+    AgentWorkspace("s", home=tmp_path / "home").close()
+    (work,) = (tmp_path / "home").rglob("work")
+    (work / "link").symlink_to(outside)
+    async with manager(tmp_path, "policies: {}\n") as held:
+        with pytest.raises((CapabilityBlocked, PathTraversalError, InvalidRequest)) as refusal:
+            await held.perform(kind(path))
+        assert "SECRET" not in str(refusal.value)
+        assert str(tmp_path) not in str(refusal.value)
+    assert [(entry.name, entry.read_text()) for entry in outside.iterdir()] == [("passwd", "SECRET")]
+
+
+async def test_a_role_uses_its_own_tools_and_no_other(tmp_path: Path) -> None:
+    async with manager(tmp_path, role="data_analyst") as held:  # file_read and code_run
+        refusal = await refused(ToolDenied, held, FsWrite("work/f", b"x"))
+        assert refusal.reason == "tool_denied"
+        assert (await refused(InvalidRequest, held, FsRead("work/f"))).reason == "not_found"
+    async with manager(tmp_path, role="code_assistant") as held:
+        assert (await held.perform(FsWrite("work/f", b"x"))).out["created"]
+        assert (await refused(ToolDenied, held, FsDelete("work/f"))).reason == "tool_denied"
+
+
+async def test_writing_is_not_reading_and_each_path_is_its_own(tmp_path: Path) -> None:
+    text = "policies: {tools: {file_read: {allowed_paths: [inputs]}, file_write: {allowed_paths: [work/out]}}}\n"
+    async with manager(tmp_path, text) as held:
+        await held.perform(FsWrite("work/out/f", b"x"))
+        for operation in (FsRead("work/out/f"), FsWrite("work/f", b"x"), FsWrite("inputs/f", b"x")):
+            refusal = await refused(CapabilityBlocked, held, operation)
+            assert (refusal.code, refusal.reason) == ("SANDBOX.CAPABILITY_BLOCKED", "path")
+
+
+async def test_the_limits_of_the_policy_are_the_brokers_caps(tmp_path: Path) -> None:
+    text = "policies: {default: {max_bytes_in: 4B, max_bytes_out: 6B, max_files: 2, max_depth: 3}}\n"
+    async with manager(tmp_path, text) as held:
+        assert (await refused(CapabilityBlocked, held, FsWrite("work/f", b"1234567"))).reason == "too_large"
+        await held.perform(FsWrite("work/f", b"123456"))
+        read = await held.perform(FsRead("work/f"))
+        assert (read.content, read.out["truncated"]) == (b"1234", True)
+        assert (await refused(CapabilityBlocked, held, FsRead("work/f", len=5))).reason == "too_large"
+        assert (await refused(CapabilityBlocked, held, FsMkdir("work/a/b/c"))).reason == "max_depth"
+        await held.perform(FsMkdir("work/a"))
+        assert (await refused(CapabilityBlocked, held, FsWrite("work/g", b"x"))).reason == "max_files"
+
+
+async def test_where_the_policy_keeps_content_back_there_is_a_digest_and_a_handle(tmp_path: Path) -> None:
+    async with manager(tmp_path, "policies: {default: {output_inline: false}}\n") as held:
+        await held.perform(FsWrite("work/f", b"CONFIDENTIAL"))
+        read = await held.perform(FsRead("work/f"))
+        assert read.content is None
+        assert "CONFIDENTIAL" not in repr(read)
+        assert hashlib.sha256(b"CONFIDENTIAL").hexdigest() in read.out["handle"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "operations", "reason"),
+    [
+        ("calls: 2", [FsWrite("work/f", b"x"), FsStat("work/f"), FsStat("work/f")], "calls"),
+        ("bytes_out: 5", [FsWrite("work/f", b"123"), FsWrite("work/g", b"123")], "bytes_out"),
+        ("file_count: 1", [FsWrite("work/f", b"1"), FsMkdir("work/g")], "file_count"),
+        ("bytes_in: 4", [FsWrite("work/f", b"123456"), FsRead("work/f", len=3), FsRead("work/f", len=3)], "bytes_in"),
+        ("disk_bytes: 9", [TmpAlloc(5), TmpAlloc(5)], "disk"),
+    ],
+)
+async def test_a_budget_counts_what_the_brokers_move(
+    tmp_path: Path, budget: str, operations: list[Any], reason: str
+) -> None:
+    async with manager(tmp_path, f"policies: {{}}\nbudgets: {{tenant: {{local: {{{budget}}}}}}}\n") as held:
+        for operation in operations[:-1]:
+            await held.perform(operation)
+        refusal = await refused(QuotaExceeded, held, operations[-1])
+        assert (refusal.code, refusal.reason) == ("QUOTA.BUDGET_EXCEEDED", reason)
+
+
+async def test_what_is_left_of_a_budget_is_the_most_that_a_read_brings(tmp_path: Path) -> None:
+    async with manager(tmp_path, "policies: {}\nbudgets: {session: {s: {bytes_in: 8}}}\n") as held:
+        await held.perform(FsWrite("work/f", b"123456"))
+        assert [(await held.perform(FsRead("work/f"))).content for _ in range(2)] == [b"123456", b"12"]
+        assert (await refused(QuotaExceeded, held, FsRead("work/f"))).reason == "bytes_in"
+
+
+async def test_what_was_refused_costs_nothing(tmp_path: Path) -> None:
+    async with manager(tmp_path, "policies: {}\nbudgets: {tenant: {local: {calls: 1}}}\n") as held:
+        for _ in range(3):
+            await refused(InvalidRequest, held, FsRead("work/none"))
+        await held.perform(FsWrite("work/f", b"x"))
+
+
+async def test_temporary_space_is_one_managers_and_ends_with_it(tmp_path: Path) -> None:
+    async with manager(tmp_path) as held, manager(tmp_path) as other:
+        handle = (await held.perform(TmpAlloc(100))).out["handle"]
+        await held.perform(FsWrite(f"{handle}/f", b"x"))
+        assert (await held.perform(FsRead(f"{handle}/f"))).content == b"x"
+        assert (await refused(QuotaExceeded, held, FsWrite(f"{handle}/g", bytes(200)))).reason == "disk"
+        assert (await refused(InvalidRequest, other, TmpFree(handle))).reason == "invalid_handle"
+        assert (await refused(CapabilityBlocked, other, FsRead(f"{handle}/f"))).reason == "path"
+        await held.cleanup()
+        assert (await refused(CapabilityBlocked, held, FsRead(f"{handle}/f"))).reason == "path"
+        second = (await other.perform(TmpAlloc(100))).out["handle"]
+        assert (await other.perform(TmpFree(second))).out == {"handle": second}
+    assert list((tmp_path / "home" / "tmp").iterdir()) == []
+
+
+async def test_without_a_session_there_are_no_files(tmp_path: Path) -> None:
+    async with manager(tmp_path, session_id=None) as held:
+        for operation in (FsRead("work/f"), TmpAlloc(1)):
+            refusal = await refused(InvalidRequest, held, operation)
+            assert (refusal.reason, refusal.fix) == ("invalid_session_id", "give a session_id")
+
+
+@pytest.mark.parametrize(
+    ("switch", "operation"),
+    [
+        ("fs", FsRead("work/f")),
+        ("tmp", TmpAlloc(1)),
+        ("proc", ProcExec("cat")),
+        ("net", NetHttp("GET", "https://example.com/")),
+        ("browser", BrowserNav("https://example.com/")),
+    ],
+)
+async def test_each_executor_can_be_switched_off(tmp_path: Path, switch: str, operation: Any) -> None:
+    text = (
+        PROGRAMS
+        + "    http_request: &net {network_access: true, allowed_domains: [example.com]}\n"
+        + ("    browser_automation: {network_access: true, allowed_domains: [example.com]}\n")
+    )
+    text = text.replace("&net ", "")
+    async with manager(tmp_path, text, executors={switch: False}) as held:
+        refusal = await refused(CapabilityBlocked, held, operation)
+        assert (refusal.code, refusal.reason) == ("SANDBOX.CAPABILITY_BLOCKED", "executor_disabled")
+        if switch != "fs":
+            assert (await held.perform(FsWrite("work/f", b"x"))).out["created"]
+
+
+async def test_running_code_can_be_switched_off(tmp_path: Path) -> None:
+    async with manager(tmp_path, executors={"code": False}) as held:
+        with pytest.raises(CapabilityBlocked, match="switched off"):
+            await held.execute_code("python", "print('RAN')")
+
+
+@pytest.mark.parametrize("executors", [{"fs": 0}, {"files": False}, ["fs"], {1: True}])
+def test_a_switch_that_is_none_is_refused(executors: Mapping[str, bool]) -> None:
+    with pytest.raises(InvalidRequest):
+        SandboxManager(executors=executors)
+
+
+@pytest.mark.parametrize("operation", [None, "fs_read", {"op": "fs_read"}, FsRead, FsRead(""), FsRead(7)])  # type: ignore[arg-type]
+async def test_what_is_no_operation_is_refused(tmp_path: Path, operation: Any) -> None:
+    async with manager(tmp_path) as held:
+        assert (await refused(InvalidRequest, held, operation)).reason in ("unknown_operation", "invalid_operation")
+
+
+def test_one_operation_in_one_line(tmp_path: Path) -> None:
+    where: dict[str, Any] = {"session_id": "s", "home": tmp_path, "policy_file": DOCUMENT}
+    ringfence.perform(FsWrite("work/f", b"x"), **where)
+    read = ringfence.perform(FsRead("work/f"), **where)
+    assert isinstance(read, BrokerOutcome)
+    assert read.content == b"x"
+    with pytest.raises(CapabilityBlocked):
+        ringfence.perform(FsRead("work/f.key"), **where)
+    taken = ringfence.perform(TmpAlloc(10), **where)
+    assert isinstance(taken, BrokerOutcome)
+    ringfence.perform(FsWrite(f"{taken.out['handle']}/f", b"x"), **where)
+    ringfence.perform(TmpFree(taken.out["handle"]), **where)
+
+
+@BOX
+async def test_a_run_sees_what_was_written_and_what_it_left_is_read(tmp_path: Path) -> None:
+    async with manager(tmp_path) as held:
+        await held.perform(FsWrite("work/f", b"1"))
+        assert (await held.execute_code("python", "open('g', 'w').write(open('f').read() + '2')")).success
+        assert (await held.perform(FsRead("work/g"))).content == b"12"
+
+
+@BOX
+async def test_an_argument_stays_one_argument_whatever_a_shell_would_read_in_it(tmp_path: Path) -> None:
+    hostile = ("; id", "$(id)", "`id`", "a\nb", "| id", "&& id", "*", "", "'\"", "\\", "--", "ä€")
+    async with manager(tmp_path, PROGRAMS) as held:
+        result = await held.perform(ProcExec("printf", ("%s\\0", *hostile)))
+        assert result.stdout.split("\0")[:-1] == list(hostile)
+        assert (result.exit_code, result.stderr, result.risk) == (0, "", "high")
+
+
+@BOX
+async def test_a_program_gets_nothing_of_the_hosts_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_SECRET", "leaked")
+    async with manager(tmp_path, PROGRAMS, session_id=None) as held:
+        names = [line.partition("=")[0] for line in (await held.perform(ProcExec("env"))).stdout.splitlines()]
+        assert sorted(names) == ["HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "USER"]
+
+
+@BOX
+async def test_a_program_works_on_the_sessions_files_and_ends_at_its_time(tmp_path: Path) -> None:
+    async with manager(tmp_path, PROGRAMS) as held:
+        await held.perform(FsWrite("work/in.txt", b"2\n10\n1\n"))
+        heard: list[bytes] = []
+        result = await held.perform(ProcExec("sort", ("-n", "in.txt")), on_output=lambda _, data: heard.append(data))
+        assert (result.stdout, b"".join(heard)) == ("1\n2\n10\n", b"1\n2\n10\n")
+        late = await held.perform(ProcExec("sleep", ("60",), timeout_ms=300))
+        assert (late.status, late.reason) == ("timed_out", "wall_timeout")
+        with pytest.raises(InvalidRequest, match="wall_seconds"):
+            await held.perform(ProcExec("sleep", ("0",), timeout_ms=10**9))
+        missing = await held.perform(ProcExec("missing-tool"))
+        assert (missing.exit_code, missing.stderr) == (127, "missing-tool: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        ProcExec("id"),
+        ProcExec("bash", ("-c", "id")),
+        ProcExec("/bin/cat"),
+        ProcExec("./cat"),
+        ProcExec("../bin/cat"),
+        ProcExec("cat; id"),
+        ProcExec("sort", ("-o", "x.txt")),
+        ProcExec("sort", ("-n", "../x.txt")),
+        ProcExec("sort", ("-n", "a.txt\n")),
+        ProcExec("sort"),
+    ],
+    ids=str,
+)
+async def test_a_program_or_an_argument_that_the_policy_does_not_name_is_refused(
+    tmp_path: Path, operation: ProcExec
+) -> None:
+    async with manager(tmp_path, PROGRAMS) as held:
+        refusal = await refused(ToolDenied, held, operation)
+        assert (refusal.code, refusal.reason) == ("POLICY.DENY_TOOL", "argument")
+
+
+@pytest.mark.parametrize("operation", [ProcExec("cat", ("\ud800",)), ProcExec("cat", (), 0)], ids=["text", "time"])
+async def test_an_argument_that_no_program_can_have_is_refused(tmp_path: Path, operation: ProcExec) -> None:
+    async with manager(tmp_path, PROGRAMS) as held:
+        await refused(InvalidRequest, held, operation)
