@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.tmp import TmpBroker
+    from ringfence.grants.door import GrantDoor
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
@@ -82,6 +83,7 @@ class Engine:
     keeper: Keeper
     authority: LocalAuthority
     temporary: Once[TmpBroker] | None = None
+    grants: Once[GrantDoor] | None = None
 
     def release(self, scope: str) -> None:
         """Give back the temporary space that was taken under `scope`; may block."""
@@ -110,7 +112,27 @@ def build(settings: Settings) -> Engine:
     orchestrator = Orchestrator(
         executors, TimeOrdered(), PolicyGuard(assess), clock, cache(lambda: make_admission(settings.home))
     )
-    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary)
+    door = Once(lambda: make_grant_door(settings.home, clock))
+    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary, door)
+
+
+def make_grant_door(home: Path, clock: Clock) -> GrantDoor:
+    """Return where grants signed with the keys of this home are presented.
+
+    Raises:
+        Unavailable: The token library is not installed.
+    """
+    from ringfence.grants.biscuit import BiscuitCodec
+    from ringfence.grants.calls import CallsInMemory
+    from ringfence.grants.door import GrantDoor
+    from ringfence.grants.keyring import KeyRing
+    from ringfence.grants.revocations import RevocationFile
+    from ringfence.grants.verifier import GrantVerifier
+
+    codec, calls, revocations = BiscuitCodec(), CallsInMemory(clock), RevocationFile(home, clock)
+    keys = KeyRing(home, codec, clock, revocations)
+    verifier = GrantVerifier(codec=codec, find_key=keys.find, revocations=revocations, calls=calls, clock=clock)
+    return GrantDoor(verifier, calls)
 
 
 def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -> Executors:
