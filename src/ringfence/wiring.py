@@ -191,6 +191,11 @@ def make_authority(policy_file: Path | None, clock: Clock) -> LocalAuthority:
         from ringfence.stores.policy_file import PolicyFile
 
         policy = PolicySource(PolicyFile(policy_file)).current
+    return authority_over(policy, clock)
+
+
+def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalAuthority:
+    """Return what gives calls their profiles under whatever policy holds at the moment, with grants of our own."""
     issuer = LocalIssuer(clock, TimeOrdered())
 
     def issue(snapshot: PolicySnapshot, tool: str, role: str | None, call_id: str) -> Grant:
