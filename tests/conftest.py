@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -59,7 +60,11 @@ def _root() -> str | None:
     return None if os.geteuid() == 0 else "this run is an ordinary user's"
 
 
-CHECKS = {"native": _native, "bwrap": _bwrap, "node": _node, "user": _user, "root": _root}
+def _biscuit() -> str | None:
+    return None if find_spec("biscuit_auth") else "biscuit-python is not installed; it has no wheel for Python 3.14"
+
+
+CHECKS = {"native": _native, "bwrap": _bwrap, "node": _node, "user": _user, "root": _root, "biscuit": _biscuit}
 
 
 @cache

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
 from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
-from ringfence.authority.profile import Isolation, SecurityMode
+from ringfence.authority.local import tool_of
+from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.capability.limits import Limits
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InternalError, InvalidRequest
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
 from ringfence.operation.form import check
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.portal import portal
+
+if TYPE_CHECKING:
+    from ringfence.grants.door import Presented
+    from ringfence.operation.form import Operation
 
 Content = bytes | str
 _DEFAULTS = Limits()
@@ -179,6 +186,7 @@ class SandboxManager:
         self._scope = _calls.new("scope")
         self._usual_request: Request | None = None
         self._held: engines.Hold | None = None
+        self._presented: Presented | None = None
 
     async def __aenter__(self) -> Self:
         """Start filling the pool."""
@@ -238,11 +246,39 @@ class SandboxManager:
             IsolationUnavailable: This machine cannot isolate it; nothing ran.
         """
         operation = self._operation(request)
-        engine = self._engine()
-        profile = engine.authority.profile(
-            operation, call_id=_calls.new("call"), role=self._role, request=self._requested(request)
+        profile = self._profile(operation, self._requested(request))
+        return await self._engine().orchestrator.run(operation, profile, on_output)
+
+    @asynccontextmanager
+    async def under(
+        self, grant: str, *, call_id: str, tenant: str = "local", subject_id: str = "local"
+    ) -> AsyncIterator[Self]:
+        """Give a manager that acts in one call, under a signed grant beside the policy: `async with manager.under(…)`.
+
+        The grant is checked before every operation, and is used up when the block is left.
+
+        Raises:
+            Unavailable: Grants cannot be checked here: `pip install 'ringfence[law]'`.
+        """
+        door = self._engine().grants
+        if door is None:
+            raise InternalError("this engine takes no grants")
+        presented = (await asyncio.to_thread(door)).present(
+            grant, tenant=tenant, subject_id=subject_id, call_id=call_id
         )
-        return await engine.orchestrator.run(operation, profile, on_output)
+        governed = copy.copy(self)
+        governed._presented = presented
+        try:
+            yield governed
+        finally:
+            presented.close()
+
+    def _profile(self, operation: Operation, request: Request) -> Profile:
+        authority, presented = self._engine().authority, self._presented
+        if presented is None:
+            return authority.profile(operation, call_id=_calls.new("call"), role=self._role, request=request)
+        grant = presented.grant_for(tool_of(operation))
+        return authority.profile(operation, call_id=presented.call_id, role=self._role, request=request, granted=grant)
 
     @overload
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
@@ -270,9 +306,8 @@ class SandboxManager:
         if isinstance(operation, ProcExec) and operation.timeout_ms is not None:
             limits = replace(limits, wall_seconds=operation.timeout_ms / 1000)
         request = self._usual() if limits is self._limits else self._request_for(limits)
-        engine = self._engine()
-        profile = engine.authority.profile(operation, call_id=_calls.new("call"), role=self._role, request=request)
-        return await engine.orchestrator.run(
+        profile = self._profile(operation, request)
+        return await self._engine().orchestrator.run(
             operation, profile, on_output, session_id=self._session_id, scope=self._scope
         )
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
 from ringfence.outcome import Artifact, Layers, OnOutput, SandboxType
+
+if TYPE_CHECKING:
+    from ringfence.authority.credential import Credential
+    from ringfence.authority.grant import Grant
+    from ringfence.authority.issuer_key import IssuerKey, SigningKey
+    from ringfence.authority.narrowing import Narrowing
 
 _DEFAULT = Limits()
 _Asked = TypeVar("_Asked", contravariant=True)
@@ -66,6 +72,76 @@ class Identifiers(Protocol):
 
     def new(self, prefix: str) -> str:
         """Return a name never given before; later ones sort after earlier ones."""
+        ...
+
+
+class GrantCodec(Protocol):
+    """Turns grants into tokens that anybody can narrow and nobody can widen, and reads them back."""
+
+    def new_key(self) -> tuple[bytes, bytes]:
+        """Return the private and the public half of a fresh key."""
+        ...
+
+    def encode(self, grant: Grant, key: SigningKey) -> str:
+        """Return `grant` as a token, signed."""
+        ...
+
+    def attenuate(self, token: str, narrowing: Narrowing) -> str:
+        """Return a token that also takes away `narrowing`; needs no key and asks nobody.
+
+        Raises:
+            Denied: It is no token, or not as it was signed.
+            InvalidRequest: The narrowing makes it longer than tokens may be.
+        """
+        ...
+
+    def peek(self, token: str) -> Credential:
+        """Read a token that is whole, whoever signed it: to show it, never to act on it.
+
+        Raises:
+            Denied: It is no token, or not as it was signed.
+        """
+        ...
+
+    def decode(self, token: str, find: Callable[[str], IssuerKey | None]) -> Credential:
+        """Read a token signed by the key it names; what it allows is the meet of all its blocks.
+
+        Raises:
+            Denied: It is no token, its key is unknown or another, or it is not as it was signed.
+        """
+        ...
+
+
+class RevocationWatcher(Protocol):
+    """Knows what was revoked, by anybody, until this very moment."""
+
+    def is_revoked(self, grant: Grant | Credential) -> bool:
+        """Whether the grant, a block of it, its subject or its key was revoked.
+
+        Raises:
+            Denied: Nobody can tell, which counts as revoked.
+        """
+        ...
+
+
+class CallRegister(Protocol):
+    """Remembers which calls are open and which are over, as long as a grant for them could be presented."""
+
+    def spend(self, credential: Credential) -> None:
+        """Count one operation of the grant's call; the first opens it.
+
+        Raises:
+            QuotaExceeded: The grant allows no more.
+            Denied: The call is closed: the grant is replayed.
+        """
+        ...
+
+    def close(self, credential: Credential) -> None:
+        """End the grant's call, whether or not anything was spent in it."""
+        ...
+
+    def is_closed(self, credential: Credential) -> bool:
+        """Whether the grant's call is over."""
         ...
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ringfence.authority.credential import ProposedCall
 from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
 from ringfence.authority.local import LocalAuthority
@@ -17,6 +18,7 @@ from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
 from ringfence.executors.code import CodeExecutor
+from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.decide import PoolPolicy
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.tmp import TmpBroker
+    from ringfence.grants.door import GrantDoor
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.workspaces.session import SessionWorkspace
 
-_GRANT_MS = 3_600_000
 DOMAINS = ("code", "fs", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
 _Part = TypeVar("_Part")
@@ -80,6 +83,7 @@ class Engine:
     keeper: Keeper
     authority: LocalAuthority
     temporary: Once[TmpBroker] | None = None
+    grants: Once[GrantDoor] | None = None
 
     def release(self, scope: str) -> None:
         """Give back the temporary space that was taken under `scope`; may block."""
@@ -108,7 +112,27 @@ def build(settings: Settings) -> Engine:
     orchestrator = Orchestrator(
         executors, TimeOrdered(), PolicyGuard(assess), clock, cache(lambda: make_admission(settings.home))
     )
-    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary)
+    door = Once(lambda: make_grant_door(settings.home, clock))
+    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary, door)
+
+
+def make_grant_door(home: Path, clock: Clock) -> GrantDoor:
+    """Return where grants signed with the keys of this home are presented.
+
+    Raises:
+        Unavailable: The token library is not installed.
+    """
+    from ringfence.grants.biscuit import BiscuitCodec
+    from ringfence.grants.calls import CallsInMemory
+    from ringfence.grants.door import GrantDoor
+    from ringfence.grants.keyring import KeyRing
+    from ringfence.grants.revocations import RevocationFile
+    from ringfence.grants.verifier import GrantVerifier
+
+    codec, calls, revocations = BiscuitCodec(), CallsInMemory(clock), RevocationFile(home, clock)
+    keys = KeyRing(home, codec, clock, revocations)
+    verifier = GrantVerifier(codec=codec, find_key=keys.find, revocations=revocations, calls=calls, clock=clock)
+    return GrantDoor(verifier, calls)
 
 
 def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -> Executors:
@@ -167,21 +191,17 @@ def make_authority(policy_file: Path | None, clock: Clock) -> LocalAuthority:
         from ringfence.stores.policy_file import PolicyFile
 
         policy = PolicySource(PolicyFile(policy_file)).current
-    return LocalAuthority(policy, lambda snapshot, tool, role, call_id: _minted(snapshot, tool, role, call_id, clock))
+    return authority_over(policy, clock)
 
 
-def _minted(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, clock: Clock) -> Grant:
-    view = policy.view(tool, role)
-    return Grant(
-        tenant="local",
-        subject_id="local",
-        tool_name=tool,
-        call_id=call_id,
-        capabilities=view.capabilities,
-        expires_at=clock.now_ms() + _GRANT_MS,
-        budget=view.budget,
-        decision_key_fingerprint="local",
-    )
+def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalAuthority:
+    """Return what gives calls their profiles under whatever policy holds at the moment, with grants of our own."""
+    issuer = LocalIssuer(clock, TimeOrdered())
+
+    def issue(snapshot: PolicySnapshot, tool: str, role: str | None, call_id: str) -> Grant:
+        return issuer.issue(snapshot, ProposedCall("local", "local", tool, call_id), role=role).grant
+
+    return LocalAuthority(policy, issue)
 
 
 def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
@@ -213,13 +233,17 @@ def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.linux.outfit import outfit
     from ringfence.isolation.native.backend import NativeBackend
-    from ringfence.workspaces.session import SessionWorkspace
+
+    def session(session_id: str) -> SessionWorkspace:
+        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+        return SessionWorkspace.create(settings.home, session_id)
 
     return NativeBackend(
         outfit=lambda spec, counted: outfit(
             spec.packages, spec.preload, settings.home / "node.json", memory_is_counted=counted
         ),
-        session=lambda session_id: SessionWorkspace.create(settings.home, session_id),
+        session=session,
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )

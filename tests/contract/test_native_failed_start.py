@@ -27,7 +27,13 @@ def backend(tmp_path: Path) -> Iterator[Backend]:
 
 @pytest.mark.parametrize(
     "step",
-    [(native, "pid_of"), (workshop, "Anchor"), (workshop, "wait_until_at_rest"), (observe, "look")],
+    [
+        (native, "pid_of"),
+        (workshop, "Anchor"),
+        (workshop, "wait_until_at_rest"),
+        (observe, "look"),
+        (workshop, "watch_ends"),
+    ],
     ids=lambda step: f"{step[0].__name__.rpartition('.')[2]}.{step[1]}",
 )
 def test_whatever_step_finds_it_dead(backend: Backend, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str]) -> None:

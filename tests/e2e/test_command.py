@@ -175,7 +175,7 @@ def test_the_bench_measures_what_it_promises() -> None:
     )
     lines = {line["promise"]["id"]: line for line in json.loads(done.stdout)["lines"] if line["promise"]}
     assert lines["warm_p50"]["measured"] > 0
-    assert lines["governed_p50"]["verdict"] == "not measured"
+    assert lines["governed_p50"]["measured"] > 0
 
 
 def descendants(pid: int) -> list[int]:

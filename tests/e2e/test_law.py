@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,76 @@ def test_a_budget_holds_across_processes_and_ends_with_its_own_exit_code(tmp_pat
     ]
     assert [each.returncode for each in done] == [0, 0, 5], done[2].stderr
     assert "QUOTA.BUDGET_EXCEEDED" in done[2].stderr
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return the command that issues, narrows and revokes grants of a home with a key; it gives what it prints."""
+    monkeypatch.setenv("RINGFENCE_HOME", str(tmp_path))
+
+    def command(*words: str, given: str = "") -> str:
+        argv = [sys.executable, "-m", "ringfence", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, input=given, timeout=60, check=True)
+        return done.stdout.strip()
+
+    command("key", "create")
+    return command
+
+
+def issued(desk: Callable[..., str], *more: str) -> str:
+    """Return a token for code in the call c1."""
+    return desk("grant", "issue", "--tool", "code_run", "--call", "c1", *more)
+
+
+@pytest.mark.needs("biscuit")
+async def test_a_signed_grant_governs_one_call_and_is_used_up_with_it(desk: Callable[..., str], tmp_path: Path) -> None:
+    token = issued(desk)
+    async with SandboxManager(home=tmp_path) as manager:
+        async with manager.under(token, call_id="c1") as governed:
+            assert (await governed.execute_code("python", "print(1)")).stdout == "1\n"
+            assert (await governed.execute_code("python", "print(2)")).stdout == "2\n"
+            with pytest.raises(Denied) as refusal:  # it is for another tool
+                await governed.execute_shell("ls")
+            assert refusal.value.reason == "tool_mismatch"
+        async with manager.under(token, call_id="c1") as again:
+            with pytest.raises(Denied) as refusal:
+                await again.execute_code("python", "print('RAN')")
+            assert refusal.value.reason == "replayed"
+        async with manager.under(issued(desk), call_id="c2") as other:
+            with pytest.raises(Denied) as refusal:
+                await other.execute_code("python", "print('RAN')")
+            assert refusal.value.reason == "call_mismatch"
+        assert (await manager.execute_code("python", "print(3)")).success  # without a grant, as before
+
+
+@pytest.mark.needs("biscuit")
+async def test_a_revoked_grant_stops_in_the_middle_of_its_call(desk: Callable[..., str], tmp_path: Path) -> None:
+    token = issued(desk)
+    async with SandboxManager(home=tmp_path) as manager, manager.under(token, call_id="c1") as governed:
+        assert (await governed.execute_code("python", "print(1)")).success
+        desk("grant", "revoke", token)
+        with pytest.raises(Denied) as refusal:
+            await governed.execute_code("python", "print('RAN')")
+        assert refusal.value.reason == "revoked"
+
+
+@pytest.mark.needs("biscuit")
+async def test_a_grant_never_widens_the_policy(desk: Callable[..., str], tmp_path: Path) -> None:
+    token = issued(desk)
+    policy = tmp_path / "policy.yaml"
+    rewrite(policy, "policies: {tools: {code_run: {supported_languages: [javascript]}}}\n")
+    governing = SandboxManager(home=tmp_path, policy_file=policy)
+    async with governing as manager, manager.under(token, call_id="c1") as governed:
+        with pytest.raises(Denied):
+            await governed.execute_code("python", "print('RAN')")
+
+
+@pytest.mark.needs("biscuit")
+async def test_one_changed_byte_of_a_token_runs_nothing(desk: Callable[..., str], tmp_path: Path) -> None:
+    token = issued(desk)
+    async with SandboxManager(home=tmp_path) as manager:
+        for at in range(0, len(token), 97):
+            changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
+            async with manager.under(changed, call_id="c1") as governed:
+                with pytest.raises(Denied):
+                    await governed.execute_code("python", "print('RAN')")

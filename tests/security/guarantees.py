@@ -19,4 +19,5 @@ GUARANTEES = {
     14: "A bad argument is refused with a stable code before anything runs.",
     15: "A worker that dies or misbehaves becomes neither a wrong answer nor a crash of the host.",
     16: "A broker reads and changes nothing outside its workspace, follows no link unasked, and keeps to its caps.",
+    17: "A grant that was changed, cut, replayed, revoked or made for another call is refused, and none gives more.",
 }

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
+import resource
+import select
 import signal
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.security.conftest import Run
+from tests.security.conftest import Ask, Run
 
 from ringfence import SandboxManager
+from ringfence.authority.profile import Isolation
+from ringfence.capability.limits import Limits
 from ringfence.facade import ExecutionRequest
+from ringfence.isolation.linux.parked import ParkedWorker
+from ringfence.operation import Language
 from ringfence.outcome import Status
+from ringfence.ports import Job, WorkerSpec
+from ringfence.wiring import Settings, make_backend
 
 pytestmark = pytest.mark.guarantee(15)
 
@@ -139,3 +150,198 @@ def test_a_name_that_is_too_long_for_exec_is_the_guests_failure(box: Run) -> Non
     result = box("echo done", language="bash", args=["x" * 100_000] * 40)
     assert result.status is Status.FAILED
     assert box("echo done", language="bash").stdout == "done\n"
+
+
+# room for one descriptor more each time, until there is enough; none may be lost on the way
+CROWDED = """
+import resource
+from pathlib import Path
+from ringfence.authority.profile import Isolation
+from ringfence.ports import WorkerSpec
+from ringfence.wiring import Settings, make_backend
+
+def count():
+    return len(os.listdir('/proc/self/fd'))
+
+made = make_backend(Settings(home=Path(os.environ['HOME']), isolation=Isolation(backend)))
+made.start(WorkerSpec()).discard()
+usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+spare = [os.open('/', os.O_RDONLY)]
+while spare[-1] < 150:
+    spare.append(os.open('/', os.O_RDONLY))
+failed, lost = 0, []
+for room in range(60):
+    os.close(spare.pop())
+    before = count()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (151, usual[1]))
+    try:
+        made.start(WorkerSpec()).discard()
+    except Exception:
+        failed += 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    if count() != before:
+        lost.append((room, count() - before))
+made.close()
+answer = dict(failed=failed, lost=lost)
+"""
+
+POOR = """
+import resource
+for what, most in ((resource.RLIMIT_NOFILE, 500), (resource.RLIMIT_FSIZE, 1 << 20), (resource.RLIMIT_NPROC, 200)):
+    resource.setrlimit(what, (most, most))
+LOOK = "import resource; print(*(resource.getrlimit(each)[1] for each in (7, 1, 6)))"
+answer = dict(stdout=ringfence.run(LOOK, isolation=backend).stdout)
+"""
+
+# as many descriptors on their way in messages as one user of the box may have
+IN_FLIGHT = """
+import array, socket, time
+held = []
+try:
+    while True:
+        held.append(socket.socketpair())
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0] * 250))]
+        held[-1][0].sendmsg([b'x'], rights)
+except OSError as error:
+    print(error.errno, flush=True)
+time.sleep(30)
+"""
+
+BESIDE = """
+import asyncio, resource
+from ringfence import SandboxManager
+from ringfence.facade import ExecutionRequest
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+async def main():
+    full = asyncio.Event()
+    async with SandboxManager(isolation=backend) as manager:
+        hostile = asyncio.create_task(manager.execute(ExecutionRequest({program!r}), on_output=lambda *_: full.set()))
+        await full.wait()
+        ends = [await manager.execute(ExecutionRequest('print(1)')) for _ in range(6)]
+        hostile.cancel()
+        return [end.stdout for end in ends]
+
+answer = dict(stdout=asyncio.run(main()))
+"""
+
+MUTE = """
+import fcntl
+from pathlib import Path
+from ringfence.authority.profile import Isolation
+from ringfence.ports import WorkerSpec
+from ringfence.wiring import Settings, make_backend
+kept = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in range(3)]
+for fd in {closed}:
+    os.close(fd)
+made = make_backend(Settings(home=Path(os.environ['HOME']), isolation=Isolation(backend)))
+try:
+    worker = made.start(WorkerSpec())
+    said = worker.layers.cgroup
+    worker.discard()
+except Exception as error:
+    said = repr(error)
+made.close()
+for fd in range(3):
+    os.dup2(kept[fd], fd)
+answer = dict(said=said)
+"""
+
+DEAF = """
+import signal
+HOW = "print([line for line in open('/proc/self/status') if line.startswith(('SigBlk', 'SigIgn', 'SigCgt'))])"
+if {deaf}:
+    for number in signal.valid_signals() - {{signal.SIGKILL, signal.SIGSTOP}}:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+ends = [ringfence.run(HOW, isolation=backend), ringfence.run('exit 3', isolation=backend, language='bash')]
+answer = dict(ends=[(end.status, end.exit_code, end.stdout, end.isolation.cgroup) for end in ends])
+"""
+
+
+def test_an_application_that_ignores_and_blocks_every_signal_gets_the_same_answers(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    usual = application(DEAF.format(deaf=False))
+    assert [end[:2] for end in usual["ends"]] == [["succeeded", 0], ["failed", 3]]
+    assert application(DEAF.format(deaf=True)) == usual
+
+
+def test_an_application_without_room_for_descriptors_loses_none(application: Callable[[str], dict[str, Any]]) -> None:
+    answer = application(CROWDED)
+    assert 5 < answer["failed"] < 50
+    assert answer["lost"] == []
+
+
+@pytest.mark.parametrize("closed", [(0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)
+def test_an_application_that_closed_its_streams_gets_the_same_box(
+    application: Callable[[str], dict[str, Any]], closed: tuple[int, ...]
+) -> None:
+    usual = application(MUTE.format(closed=()))
+    assert usual["said"] in ("v1", "v2", "none")
+    assert application(MUTE.format(closed=closed)) == usual
+
+
+def test_a_guest_of_an_application_that_may_do_little_may_do_no_more(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    assert application(POOR)["stdout"] == "500 1048576 200\n"
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096, reason="this run may open few files itself")
+@pytest.mark.guarantee(7)
+def test_a_guest_with_all_its_descriptors_on_their_way_keeps_no_other_from_starting(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    assert application(BESIDE.format(program=IN_FLIGHT))["stdout"] == ["1\n"] * 6
+
+
+class Full:
+    """What an epoll is to a host whose user may watch no more: a guest of an ordinary user can bring it there."""
+
+    def __init__(self, events: select.epoll) -> None:
+        """Stand in front of the real one."""
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what needs room."""
+        if name == "register":
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return getattr(self._events, name)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tmp_path: Path, *, killed: bool) -> None:
+    made = make_backend(Settings(home=tmp_path, isolation=Isolation(backend)))
+    try:
+        worker = made.start(WorkerSpec())
+        assert isinstance(worker, ParkedWorker)
+        worker.events = Full(worker.events)  # type: ignore[assignment]
+        code = f"import os, signal\nif os.fork() == 0 or {killed}:\n    signal.pause()"
+        job = Job(Language.PYTHON, code, (), {}, b"", Limits(wall_seconds=1.0))
+        ending = await asyncio.wait_for(worker.run(job, None), 10)
+        assert (ending.exit_code, ending.killed_by) == ((None, "wall_timeout") if killed else (0, None))
+        worker.discard()
+    finally:
+        made.close()
+
+
+CRASH = """
+import resource
+said['limit'] = next(line.split()[4:6] for line in open('/proc/self/limits') if line.startswith('Max core'))
+said['python'] = attempt(resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+zero = (ctypes.c_uint64 * 2)(0, 0)
+said['raw'] = [call('prlimit64', 0, 4, zero, None), call('setrlimit', 4, zero)]
+said['shell'] = os.system('ulimit -c 0 2>/dev/null; grep -q "Max core file size *1 *1 " /proc/self/limits')
+"""
+
+
+@pytest.mark.guarantee(2)
+def test_no_guest_can_have_the_host_start_its_handler_of_core_dumps(ask: Ask) -> None:
+    """With a limit of 0 the kernel still pipes the dump to the host's handler, as root; with 1 it does not."""
+    said = ask(CRASH)
+    assert said["limit"] == ["1", "1"]
+    assert said["python"] in ("EPERM", "ValueError")
+    assert said["raw"] == ["EPERM", "EPERM"]
+    assert said["shell"] == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,3 +160,29 @@ os.wait()
     assert "CapEff:\t0000000000000000" in result.stdout
     assert "Seccomp:\t2" in result.stdout
     assert "No such file" in result.stderr
+
+
+# what a machine with systemd is: every mount below / shared with its copies
+SHARED = """
+import ringfence
+def mounts():
+    return {line.split()[0]: line.split()[4] for line in open('/proc/self/mountinfo')}
+before = mounts()
+result = ringfence.run("print(open('/proc/self/mountinfo').read())", isolation='native')
+print([where for number, where in mounts().items() if number not in before])
+print([line for line in result.stdout.splitlines() if 'shared:' in line or 'master:' in line])
+"""
+
+
+@pytest.mark.needs("native", "root")
+def test_mounts_of_a_box_do_not_come_up_on_the_host_where_mounts_are_shared(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(ringfence.__file__).parents[1]), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "shared", sys.executable, "-c", SHARED],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=50,
+        check=False,
+    )
+    assert done.stdout == "[]\n[]\n", done.stderr

@@ -167,6 +167,10 @@ def test_allowed_calls_pass(name: str) -> None:
         ("prctl", (15, 0, 0, 0, 0), errno.EFAULT),  # SET_NAME reaches the kernel
         ("prlimit64", (1, 7, 0, 0), errno.EPERM),
         ("prlimit64", (0, 7, 0, 0), 0),
+        ("prlimit64", (0, 4, 0, 0), errno.EPERM),  # a limit of 0 on core dumps starts the host's handler
+        ("prlimit64", (GARBAGE, GARBAGE | 4, 1 << 32, 0), errno.EPERM),
+        ("setrlimit", (4, 0), errno.EPERM),
+        ("setrlimit", (7, 0), errno.EFAULT),
         ("mknodat", (0, 0, 0o020666, 0), errno.EPERM),
         ("seccomp", (1, 8, 0), errno.EPERM),
         ("seccomp", (1, 0, 0), errno.EFAULT),

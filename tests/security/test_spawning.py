@@ -12,7 +12,7 @@ import pytest
 from ringfence.authority.profile import Isolation
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux.parked import ParkedWorker
-from ringfence.ports import WorkerSpec
+from ringfence.ports import WorkerLost, WorkerSpec
 from ringfence.wiring import Settings, make_backend
 
 pytestmark = [pytest.mark.guarantee(8), pytest.mark.needs("native")]
@@ -61,3 +61,23 @@ def state_of(zygote: int, held: int) -> list[str]:
     """Name the children, and the descriptors beyond `held`."""
     children = Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
     return children + sorted(os.listdir(f"/proc/{zygote}/fd"), key=int)[held:]
+
+
+def test_a_zygote_that_cannot_take_a_request_lets_its_runs_go_on(tmp_path: Path) -> None:
+    backend = make_backend(Settings(home=tmp_path, isolation=Isolation.NATIVE))
+    try:
+        first = backend.start(WorkerSpec())
+        zygote = int(Path(f"/proc/{first.init_pid}/stat").read_text().rpartition(")")[2].split()[1])
+        usual = resource.prlimit(zygote, resource.RLIMIT_NOFILE)
+        held = len(os.listdir(f"/proc/{zygote}/fd"))
+        resource.prlimit(zygote, resource.RLIMIT_NOFILE, (held + 1, usual[1]))
+        with pytest.raises(WorkerLost):
+            backend.start(WorkerSpec())
+        assert Path(f"/proc/{first.init_pid}").exists()
+        second = backend.start(WorkerSpec())  # of another zygote
+        other = int(Path(f"/proc/{second.init_pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert other != zygote
+        second.discard()
+        first.discard()
+    finally:
+        backend.close()

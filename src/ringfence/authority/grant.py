@@ -14,11 +14,12 @@ from ringfence.capability.denials import NO_DENIALS, Denials, read_denials
 from ringfence.errors import InvalidRequest
 
 _TEXTS = ("tenant", "subject_id", "tool_name", "call_id", "decision_key_fingerprint", "nonce")
+_OPTIONAL = ("nonce", "limits", "denials", "safety_floor", "not_before", "audience")
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Authority for one proposed call; `expires_at` is in milliseconds since the epoch."""
+    """Authority for one proposed call; times are in milliseconds since the epoch, and `nonce` is the grant's id."""
 
     tenant: str
     subject_id: str
@@ -32,6 +33,9 @@ class Grant:
     limits: Stated = field(default_factory=nothing)
     denials: Denials = NO_DENIALS
     safety_floor: RiskLevel = RiskLevel.SAFE
+    not_before: int = 0
+    audience: str = ""
+    """The deployment it is for; empty is any that trusts the key."""
 
     def __post_init__(self) -> None:
         check_stated(self.limits)
@@ -72,6 +76,10 @@ class Grant:
             form["denials"] = self.denials.to_json()
         if self.safety_floor is not RiskLevel.SAFE:
             form["safety_floor"] = str(self.safety_floor)
+        if self.not_before:
+            form["not_before"] = self.not_before
+        if self.audience:
+            form["audience"] = self.audience
         return form
 
     def digest(self) -> str:
@@ -88,23 +96,23 @@ def read_grant(form: object) -> Grant:
     if not isinstance(form, dict):
         raise _refused("grant", "must be an object")
     known = {field.name for field in fields(Grant)}
-    required = known - {"nonce", "limits", "denials", "safety_floor"}
+    required = known.difference(_OPTIONAL)
     for problem, names in (("is not a field of a grant", form.keys() - known), ("is missing", required - form.keys())):
         if names:
             raise _refused(min(map(str, names)), problem)
-    for name in _TEXTS:
+    for name in (*_TEXTS, "audience"):
         if not isinstance(form.get(name, ""), str):
             raise _refused(name, "must be text")
-    if type(form["expires_at"]) is not int:
-        raise _refused("expires_at", "must be a whole number of milliseconds")
     return Grant(
         **{name: form.get(name, "") for name in _TEXTS},
-        expires_at=form["expires_at"],
+        audience=form.get("audience", ""),
+        expires_at=read_time("expires_at", form["expires_at"]),
+        not_before=read_time("not_before", form.get("not_before", 0)),
         capabilities=read_capabilities(form["capabilities"]),
         budget=read_budget(form["budget"]),
-        limits=_limits(form.get("limits", {})),
+        limits=read_limits(form.get("limits", {})),
         denials=read_denials(form.get("denials", {})),
-        safety_floor=_risk(form.get("safety_floor", "safe")),
+        safety_floor=read_risk(form.get("safety_floor", "safe")),
     )
 
 
@@ -115,13 +123,34 @@ def narrowed(one: Stated, other: Stated) -> Stated:
     return {name: min(stated[name] for stated in (one, other) if name in stated) for name in {**one, **other}}
 
 
-def _limits(form: object) -> Stated:
+def read_time(name: str, form: object) -> int:
+    """Read a time in milliseconds since the epoch.
+
+    Raises:
+        InvalidRequest: It is anything else.
+    """
+    if type(form) is not int:
+        raise _refused(name, "must be a whole number of milliseconds")
+    return form
+
+
+def read_limits(form: object) -> Stated:
+    """Read limits by the names of `Limits`, which whoever holds them checks.
+
+    Raises:
+        InvalidRequest: They are not an object.
+    """
     if not isinstance(form, dict):
         raise _refused("limits", "must be an object")
     return form
 
 
-def _risk(word: Any) -> RiskLevel:
+def read_risk(word: Any) -> RiskLevel:
+    """Read the name of a risk level.
+
+    Raises:
+        InvalidRequest: There is no such level.
+    """
     try:
         return RiskLevel(word)
     except ValueError:

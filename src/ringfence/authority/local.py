@@ -63,9 +63,15 @@ class LocalAuthority:
         self._known: dict[tuple[int, int], tuple[Profile, PolicyView, Request]] = {}
 
     def profile(
-        self, operation: Operation, *, call_id: str, role: str | None = None, request: Request = NO_REQUEST
+        self,
+        operation: Operation,
+        *,
+        call_id: str,
+        role: str | None = None,
+        request: Request = NO_REQUEST,
+        granted: Grant | None = None,
     ) -> Profile:
-        """Return what the call may do.
+        """Return what the call may do; `granted` is a grant that came from elsewhere and was found good.
 
         Raises:
             InvalidRequest: The request asks for more than it may have.
@@ -73,6 +79,9 @@ class LocalAuthority:
         policy = self._policy()
         tool = tool_of(operation)
         view = policy.view(tool, role)
+        if granted is not None:
+            manifest = built_in_manifest(tool, view.capabilities)
+            return self._builder.build(granted, manifest, policy, tool=tool, role=role, request=request)
         grant = self._issue(policy, tool, role, call_id)
         known = self._known.get((id(view), id(request)))
         if known is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
+from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.machine import machine
 from ringfence.bench.report import Report
@@ -21,6 +22,7 @@ CASES: dict[str, Case] = {
     "javascript": javascript,
     "footprint": footprint,
     "cold": cold,
+    "law": law,
     "neighbours": neighbours,
 }
 

@@ -77,6 +77,8 @@ PRELOAD = Promise("preload_p50", "import numpy, pandas preloaded, p50", 0.05)
 JAVASCRIPT = Promise("javascript_p50", "parked javascript, p50, to node -e", 0.2)
 FOOTPRINT = Promise("footprint", "mean PSS of worker plus init, parked", 3.0, unit="MB")
 COLD = Promise("cold_p50", "ringfence run -c 'print(1)' from a cold shell, p50", 10.0)
+LAW_P95 = Promise("law_p95", "profile and guard of one call, p95", 0.1, unit="ms")
+LAW_SCALE = Promise("law_scale", "the same with 1,000 tools and 200 roles, p50, to 10 and 2", 1.3, unit="x small")
 
 PROMISES = (
     WARM_P50,
@@ -90,4 +92,6 @@ PROMISES = (
     JAVASCRIPT,
     FOOTPRINT,
     COLD,
+    LAW_P95,
+    LAW_SCALE,
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from ringfence.authority.levels import ApprovalMode
 from ringfence.capability.canonical import digest
-from ringfence.operation.form import Operation
+
+if TYPE_CHECKING:
+    from ringfence.operation.form import Operation
 
 
 class Source(Enum):

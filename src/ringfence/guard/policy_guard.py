@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from ringfence.authority.levels import Decision, IsolationLevel, RiskLevel, SideEffect
 from ringfence.authority.profile import Profile, SecurityMode
@@ -13,9 +14,11 @@ from ringfence.guard.rules import RULES, Case, Rule
 from ringfence.guard.verdict import Answer, Verdict
 from ringfence.operation.brokered import ProcExec
 from ringfence.operation.code import CodeRun
-from ringfence.operation.form import Operation
 from ringfence.risk.effective import RiskInputs, effective_risk
 from ringfence.risk.isolation import RequiredIsolation, required_isolation
+
+if TYPE_CHECKING:
+    from ringfence.operation.form import Operation
 
 Assess = Callable[[str, str], RiskLevel]
 """How risky a program in a language looks."""

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, cast
 
 from ringfence.authority.levels import ApprovalMode, Decision, RiskLevel, SideEffect
 from ringfence.authority.profile import Profile
@@ -18,10 +19,12 @@ from ringfence.authority.rule import Subject, strictest
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTraversalError, ToolDenied
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.verdict import Answer
-from ringfence.operation.brokered import FsWrite, NetHttp, ProcExec
 from ringfence.operation.code import CodeRun, Language
-from ringfence.operation.form import Operation
 from ringfence.operation.path import workspace_path
+
+if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
+    from ringfence.operation.brokered import FsWrite, NetHttp, ProcExec
+    from ringfence.operation.form import Operation
 
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 # made once: most rules say yes to most calls
@@ -90,7 +93,7 @@ def manifest(case: Case) -> Answer:
         return _YES["manifest"]
     if refusal == "path":  # it does declare such operations, elsewhere
         return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
-    if isinstance(case.operation, ProcExec) and case.profile.declared.of("proc.exec"):
+    if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
         return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
     return Answer(
         "manifest", _DENY, ToolDenied.code, "manifest_mismatch", f"the manifest does not declare it: {refusal}"
@@ -110,7 +113,7 @@ def capability(case: Case) -> Answer:
     refusal = case.profile.capabilities.refusal(case.operation)
     if refusal is None:
         return _YES["capability"]
-    if isinstance(case.operation, ProcExec):
+    if case.operation.kind == "proc_exec":
         return Answer("capability", _DENY, ToolDenied.code, "argument", refusal)
     return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation), refusal)
 
@@ -125,13 +128,12 @@ def deny_lists(case: Case) -> Answer:
 
 def size(case: Case) -> Answer | None:
     """What is to be written or sent is no larger than one operation may move."""
-    match case.operation:
-        case FsWrite(content=content):
-            amount = len(content)
-        case NetHttp(body=body):
-            amount = len(body or b"")
-        case _:
-            return None
+    if case.operation.kind == "fs_write":
+        amount = len(cast("FsWrite", case.operation).content)
+    elif case.operation.kind == "net_http":
+        amount = len(cast("NetHttp", case.operation).body or b"")
+    else:
+        return None
     most = case.profile.limits.max_bytes_out
     if amount > most:
         detail = f"{amount} bytes are more than the {most} one operation may write or send"
@@ -256,30 +258,28 @@ def _rule_about(rules: tuple[PolicyRule, ...], subject: Subject, text: str, *, s
 
 
 def _subject_of(operation: Operation) -> tuple[Subject, str] | None:
-    match operation:
-        case CodeRun(language=Language.BASH):
-            return Subject.COMMAND, operation.code
-        case ProcExec():
-            return Subject.COMMAND, " ".join((operation.tool, *operation.args))
-        case NetHttp(url=url):
-            from ringfence.operation.target import target
+    if isinstance(operation, CodeRun):
+        return (Subject.COMMAND, operation.code) if operation.language is Language.BASH else None
+    if operation.kind == "proc_exec":
+        process = cast("ProcExec", operation)
+        return Subject.COMMAND, " ".join((process.tool, *process.args))
+    if operation.kind == "net_http":
+        from ringfence.operation.target import target
 
-            try:
-                return Subject.DOMAIN, target(url).host
-            except InvalidRequest:
-                return Subject.DOMAIN, url
-        case CodeRun():
-            return None
-        case _:
-            path = getattr(operation, "path", None)
-            return None if path is None else (Subject.PATH, path)
+        url = cast("NetHttp", operation).url
+        try:
+            return Subject.DOMAIN, target(url).host
+        except InvalidRequest:
+            return Subject.DOMAIN, url
+    path = getattr(operation, "path", None)
+    return None if path is None else (Subject.PATH, path)
 
 
 def _reason_of(operation: Operation) -> str:
-    match operation:
-        case CodeRun():
+    match operation.kind:
+        case "code_run":
             return "language"
-        case NetHttp():
+        case "net_http":
             return "domain"
         case _:
             return "path" if hasattr(operation, "path") else "blocked"

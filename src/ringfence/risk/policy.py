@@ -10,9 +10,6 @@ from ringfence.errors import InvalidRequest
 from ringfence.outcome import SandboxType
 from ringfence.risk.assessment import Refusal, RiskAssessment, refused
 from ringfence.risk.isolation import required_isolation
-from ringfence.risk.javascript_source import assess_javascript
-from ringfence.risk.python_source import assess_python
-from ringfence.risk.shell_source import assess_bash
 
 __all__ = ["RiskAssessment", "RiskLevel", "SecurityMode", "UnifiedRiskPolicy"]
 
@@ -74,10 +71,17 @@ def _remembered(code: str, language: str) -> RiskAssessment:
 
 
 def _assess(code: str, language: str) -> RiskAssessment:
+    # each where it is needed: a command that runs one program pays for one reader
     if language == "python":
+        from ringfence.risk.python_source import assess_python
+
         return assess_python(code)
     if language == "bash":
+        from ringfence.risk.shell_source import assess_bash
+
         return assess_bash(code)
     if language in ("javascript", "typescript"):
+        from ringfence.risk.javascript_source import assess_javascript
+
         return assess_javascript(code, language)
     return refused(language[:40], Refusal.UNKNOWN_LANGUAGE, "no analysis knows this language")

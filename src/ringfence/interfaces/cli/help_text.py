@@ -10,6 +10,8 @@ ringfence: run what a model wrote, in real isolation.
   ringfence doctor                     say whether this machine can isolate, and how to fix it
   ringfence bench                      measure the promised speed on this machine
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
+  ringfence grant issue|attenuate|inspect|revoke   what an agent may do in one call, signed
+  ringfence key create|list|revoke     the keys that sign grants
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -80,7 +82,7 @@ ringfence bench [--quick] [--only NAME]... [--json] [--plot FILE]
 Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleaved on this machine.
 
   --quick        a tenth of the counts and 3 s instead of 60 s of idling; for a first look, not for quoting
-  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold or neighbours; repeatable
+  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -120,6 +122,45 @@ or not known. Exit code 1 with --fail-on-widening unless every change narrows.
 
 'replay' is not in this version.
 """,
+    "grant": """\
+ringfence grant issue --tool T --call ID [OPTIONS]       sign what the policy gives a role for one call; print the token
+ringfence grant attenuate TOKEN|- [OPTIONS]              take something away from it; needs no key and asks nobody
+ringfence grant inspect TOKEN|- [--call ID]              say what is in it, and whether it is good here and now
+ringfence grant revoke TOKEN|- | --id ID | --block ID | --subject S    make it void for every process, at once
+
+- reads the token from standard input, where other users of the machine do not see it.
+
+  --policy FILE         issue: the policy that is granted from; without one, what the built-in policy gives
+  --role R              issue: the agent role of the policy
+  --tenant T            issue, revoke: whose agent it is; default local
+  --subject S           issue: the agent; default local. revoke: everything granted to it until now
+  --audience A          issue: the deployment that may take it; without one, any that trusts the key
+  --ttl TIME            how long it is good for, such as 90s, 15m (default) or 2h; at most 24h
+  --allow CAPABILITY    nothing but this, such as fs.read:/workspace/inputs or net.http:GET:*.example.com; repeatable
+  --budget KIND=N       at most so much, such as calls=3 or bytes_out=1000000; repeatable
+  --limit NAME=N        a limit of each run, such as timeout_ms=5000 or memory_mb=256; repeatable
+  --deny-path GLOB      never this path; repeatable
+  --deny-domain GLOB    never this host; repeatable
+  --json                one JSON object, and nothing else
+
+Exit codes: 0 ok, 2 usage, 3 the grant is not good (the reason says why), 7 there is no key to sign with.
+
+  ringfence key create
+  ringfence grant issue --tool file_read --call c1 --ttl 5m > token
+  ringfence grant attenuate - --allow fs.read:/workspace/inputs --budget calls=1 < token
+""",
+    "key": """\
+ringfence key create [--days N] [--json]
+ringfence key list [--json]
+ringfence key revoke KEY_ID [--json]
+
+The keys that sign grants, in $RINGFENCE_HOME/keys, which nobody else may read. The newest one signs; older ones verify
+what they signed until their own days are over, so making a new key is how keys are rotated. A revoked key is void at
+once, with everything it signed.
+
+  --days N       create: how long the key is good for; default 90
+  --json         one JSON object, and nothing else
+""",
     "errors": """\
 ringfence errors list [--json]
 
@@ -133,7 +174,6 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 PENDING_COMMANDS = {
     "serve": "the HTTP service",
     "mcp": "the MCP server",
-    "grant": "grants",
     "evidence": "the evidence journal",
     "skill": "skills",
     "approvals": "approvals",
@@ -142,5 +182,4 @@ PENDING_COMMANDS = {
     "send": "long-running processes",
     "kill": "long-running processes",
     "workspace": "workspaces",
-    "key": "the HTTP service",
 }

@@ -80,6 +80,14 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.policy import policy_command
 
         return policy_command
+    if name == "grant":
+        from ringfence.interfaces.cli.grant import grant_command
+
+        return grant_command
+    if name == "key":
+        from ringfence.interfaces.cli.key import key_command
+
+        return key_command
     from ringfence.interfaces.cli.run import run_command
 
     return lambda rest: run_command(name, rest)

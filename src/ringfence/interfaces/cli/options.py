@@ -108,7 +108,7 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--with", dest="packages", action="append", default=[])
     parser.add_argument("--preload", action="append", default=[])
     parser.add_argument("--timeout", type=_positive_seconds)
-    parser.add_argument("--memory", type=_positive_count)
+    parser.add_argument("--memory", type=positive_count)
     parser.add_argument("--input", dest="inputs", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
     parser.add_argument("--artifacts")
@@ -192,7 +192,8 @@ def _positive_seconds(text: str) -> float:
     return seconds
 
 
-def _positive_count(text: str) -> int:
+def positive_count(text: str) -> int:
+    """Read a whole number above 0, for argparse."""
     count = int(text)
     if count <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")

@@ -66,12 +66,23 @@ def _run(
     run: RunOnce | None, code: str, request: dict[str, Any], options: RunOptions, interrupts: Interrupts
 ) -> ExecutionResult:
     if run is None:
+        _read_in_asyncio()
         import ringfence
 
         run = ringfence.run
     if options.json:
         return run(code, **request)
     return _run_live(run, code, request, interrupts.pipe_closed)
+
+
+def _read_in_asyncio() -> None:
+    """Import asyncio without ssl: it would take the time to, and no run of the command uses it."""
+    if "asyncio" not in sys.modules and "ssl" not in sys.modules:
+        sys.modules["ssl"] = None  # type: ignore[assignment]
+        try:
+            import asyncio  # noqa: F401
+        finally:
+            del sys.modules["ssl"]
 
 
 def _run_live(run: RunOnce, code: str, request: dict[str, Any], on_closed: Callable[[], None]) -> ExecutionResult:

@@ -7,6 +7,7 @@ notes of every result.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -92,7 +93,6 @@ class BwrapBackend:
         try:
             return self._workshop.park(box, on_discard=lambda: _reap(process))
         except BaseException:
-            box.abandon()
             _reap(process)
             raise
 
@@ -142,24 +142,33 @@ def _launch(
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Start bubblewrap and return it with the host's pid of the box's init."""
     status, job = inside.status.fileno(), inside.job.fileno()
-    info, info_inside = os.pipe()
-    generated = {where: _memory_file(text) for where, text in GENERATED.items()}
-    boot = _BOOT.format(source=SOURCE, a=status, b=job)
-    argv = bwrap_argv(
-        outfit.view,
-        devices=outfit.devices,
-        bwrap=bwrap,
-        package=_PACKAGE,
-        hostname=sandbox_id,
-        disk_bytes=spec.disk_bytes,
-        info_fd=info_inside,
-        generated=generated,
-        command=[outfit.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot],
-    )
     who: dict[str, Any] = {}
     if os.geteuid() == 0:
         who = {"user": _UNPRIVILEGED, "group": _UNPRIVILEGED, "extra_groups": []}
-    try:
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as its:
+        info, info_inside = os.pipe()
+        answer = ours.enter_context(open(info, "rb"))
+        its.callback(os.close, info_inside)
+        generated: dict[str, int] = {}
+        for where, text in GENERATED.items():
+            generated[where] = os.memfd_create("ringfence", os.MFD_CLOEXEC)
+            its.callback(os.close, generated[where])
+            os.write(generated[where], text.encode())
+            os.lseek(generated[where], 0, os.SEEK_SET)
+        argv = bwrap_argv(
+            outfit.view,
+            devices=outfit.devices,
+            bwrap=bwrap,
+            package=_PACKAGE,
+            hostname=sandbox_id,
+            disk_bytes=spec.disk_bytes,
+            info_fd=info_inside,
+            generated=generated,
+            command=[
+                *(outfit.executable, "-I", "-S", "-B", "-X", "utf8"),
+                *("-c", _BOOT.format(source=SOURCE, a=status, b=job)),
+            ],
+        )
         process = subprocess.Popen(
             argv,
             env={},
@@ -171,11 +180,7 @@ def _launch(
             cwd="/",
             **who,
         )
-    finally:
-        os.close(info_inside)
-        for fd in generated.values():
-            os.close(fd)
-    with open(info, "rb") as answer:
+        its.close()
         said = answer.read()
     try:
         return process, int(json.loads(said)["child-pid"])
@@ -203,13 +208,6 @@ def _last_words(ends: HostEnds) -> str:
         return os.read(ends.streams.stderr, 4096).decode("utf-8", "replace").strip()
     except BlockingIOError:
         return ""
-
-
-def _memory_file(text: str) -> int:
-    fd = os.memfd_create("ringfence", os.MFD_CLOEXEC)
-    os.write(fd, text.encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ from ringfence.isolation.linux.steps import Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 _JOB = 3
 _WORK = "/workspace/work"
@@ -67,7 +67,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            _say_so(sealing, job_fd, directory)
+            _say_so(sealing, config["spec"], job_fd, directory)
             sealed.become_worker(config["spec"])
         os.close(directory)
         _end_with_host(status_fd, pid)
@@ -100,14 +100,14 @@ def _lowest_free() -> tuple[int, int]:
     return first, second
 
 
-def _say_so(sealing: Sealing, job_fd: int, directory: int) -> None:
+def _say_so(sealing: Sealing, spec: dict[str, Any], job_fd: int, directory: int) -> None:
     """Tell the host, and let go of everything but the standard streams and the job channel."""
     kernel.set_dumpable(1)  # so that the host, as an ordinary user, may look at its namespaces
     directory = os.dup(directory)  # it may be where the job channel goes
     if job_fd != _JOB:
         os.dup2(job_fd, _JOB)
     steps = Steps(sealing.code)
-    sealed.say_so(steps, [directory])
+    sealed.say_so(steps, spec, [directory])
     steps.run()
     kernel.close_all_from(_JOB + 1)
 
@@ -124,8 +124,13 @@ def _end_with_host(status_fd: int, worker: int) -> None:
 
 
 def _bound_zygote_limits() -> None:
-    for what in (resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE):
-        resource.setrlimit(what, (0, 0))
+    # core: 1 and not 0, as in the native launcher
+    for what, wanted in ((resource.RLIMIT_CORE, 1), (resource.RLIMIT_MSGQUEUE, 0)):
+        hard = resource.getrlimit(what)[1]
+        bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(what, (bound, bound))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a worker's own number is lowered when it is sealed
 
 
 def _report(status_fd: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from ringfence.capability.limits import Limits
@@ -147,7 +148,9 @@ def seen_from_inside(run: RunCgroup) -> bytes:
             os.close(fd)
     with open(reader, "rb") as output:
         seen = output.read()
-    _, status = os.waitpid(pid, 0)
+    status = 0
+    with contextlib.suppress(ChildProcessError):  # the application ignores SIGCHLD, or waits for everybody's children
+        status = os.waitpid(pid, 0)[1]
     if status:
         raise OSError(
             f"a process cannot move itself in: {seen.decode('utf-8', 'replace').strip() or 'no reason given'}"

@@ -165,12 +165,12 @@ class V1Run:
 
     def holds(self, membership: bytes) -> bool:
         """Whether a process that shows this as its /proc/<pid>/cgroup is in, in every tree."""
-        where: dict[str, str] = {}
-        for line in membership.splitlines():
-            _, controllers, path = line.decode().split(":", 2)
-            where |= dict.fromkeys(controllers.split(","), path)
+        where: dict[str, bytes] = {}
+        for line in membership.split(b"\n")[:-1]:  # a path may hold any other byte
+            _, controllers, path = line.split(b":", 2)
+            where |= dict.fromkeys(controllers.decode().split(","), path)
         return all(
-            where.get(controller, "").endswith(f"/{os.path.basename(tree.path)}/{directory}")
+            where.get(controller, b"").endswith(f"/{os.path.basename(tree.path)}/{directory}".encode())
             for tree, directory in self._directories()
             for controller in tree.controllers
         )

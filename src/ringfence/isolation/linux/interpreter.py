@@ -6,6 +6,7 @@ import _sitebuiltins
 import builtins
 import gc
 import os
+import signal
 import sys
 
 from ringfence.isolation import worker
@@ -25,6 +26,7 @@ def prepare(config: dict[str, Any]) -> None:
     Raises:
         PreloadFailed: A module cannot be imported or started a thread, whose held locks a forked copy would inherit.
     """
+    _forget_signals()
     os.environ.update(config["environment"])
     sys.path[:] = ["", *(path for path in sys.path if path not in ("", config["source"])), *config["sys_path"]]
     # a guest that is killed has then shown every line it finished
@@ -40,6 +42,14 @@ def prepare(config: dict[str, Any]) -> None:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
+
+
+def _forget_signals() -> None:
+    """Undo what the host blocks or ignores, which an exec does not: whoever ignores SIGCHLD cannot wait for a child."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # those an interpreter ignores by itself
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _preload(module: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWCGROUP = 0x0200_0000
@@ -39,7 +38,7 @@ _SECCOMP_SET_MODE_FILTER = 1
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
 _LANDLOCK_CREATE_RULESET = 444
 _PIVOT_ROOT, _SECCOMP, _KCMP = {"x86_64": (155, 317, 312), "aarch64": (41, 277, 272)}.get(
-    platform.machine(), (-1, -1, -1)
+    os.uname().machine, (-1, -1, -1)
 )
 _KCMP_VM = 1
 
@@ -104,7 +103,8 @@ def clone_tree(path: bytes, directory: int = _AT_FDCWD, *, devices: bool = False
     fd = _check(_libc.syscall(number, at, path, how), f"open_tree {os.fsdecode(path)}")
     try:
         flags = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | (0 if devices else _MOUNT_ATTR_NODEV)
-        attr = _MountAttr(attr_set=flags)
+        # private: a copy of a shared mount would share what is mounted below it, with the host, in both directions
+        attr = _MountAttr(attr_set=flags, propagation=MS_PRIVATE)
         size, what = _long(ctypes.sizeof(attr)), _long(_AT_EMPTY_PATH | _AT_RECURSIVE)
         result = _libc.syscall(_long(_MOUNT_SETATTR), _long(fd), b"", what, ctypes.byref(attr), size)
         _check(result, f"mount_setattr {os.fsdecode(path)}")

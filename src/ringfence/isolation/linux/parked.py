@@ -342,7 +342,7 @@ class _Watch:
                 return
         self._events.unregister(self._status)
         self._bury()
-        self._events.register(self._pidfd, select.EPOLLIN)
+        self._events.modify(self._pidfd, select.EPOLLIN)
 
     def _is_alone(self, left: list[bytes]) -> bool:
         return not left or (self._anchor is not None and self._anchor.is_all_of(left))
@@ -393,7 +393,9 @@ class _Feed:
             self.end()
 
 
-def watch_ends(streams: Streams, status: socket.socket, job: socket.socket, anchor: Anchor | None) -> select.epoll:
+def watch_ends(
+    streams: Streams, status: socket.socket, job: socket.socket, anchor: Anchor | None, pidfd: int
+) -> select.epoll:
     """Return the descriptor an event loop has to watch for a worker, ready before anybody waits."""
     status.setblocking(False)
     job.setblocking(False)
@@ -402,6 +404,8 @@ def watch_ends(streams: Streams, status: socket.socket, job: socket.socket, anch
         events.register(end, select.EPOLLIN)
     if anchor is not None:
         events.register(anchor.pidfd, select.EPOLLIN)
+    # of interest only when the end was told, and in its place now: a guest can use up what its user may watch
+    events.register(pidfd, 0)
     return events
 
 

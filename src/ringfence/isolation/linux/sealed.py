@@ -86,35 +86,45 @@ class Sealing:
         steps.add("seccomp", _SECCOMP_SET_MODE_FILTER, 0, program)
 
 
-def say_so(steps: Steps, fds: list[int]) -> None:
-    """Tell the host that the worker is sealed, so that it looks while the worker warms up, and hand over `fds`."""
+def say_so(steps: Steps, spec: dict[str, Any], fds: list[int]) -> None:
+    """Tell the host that the worker is sealed, so that it looks while the worker warms up, and hand over `fds`.
+
+    Only then is the number of descriptors bounded: no more than that may be on their way in messages of one user, and
+    other guests of that user, as much bounded, could use it up.
+    """
     size = _Rights.fds.offset + len(fds) * ctypes.sizeof(ctypes.c_int)
     rights = _Rights(size, socket.SOL_SOCKET, socket.SCM_RIGHTS, (ctypes.c_int * _MOST_FDS)(*fds))
     data = _Bytes(_SEALED, len(_SEALED))
     message = _Message(None, 0, ctypes.pointer(data), 1, ctypes.pointer(rights), ctypes.sizeof(rights))
     steps.add("sendmsg", _JOB, message, 0, expect=len(_SEALED))
+    _bound(steps, resource.RLIMIT_NOFILE, spec["open_files"])
 
 
 def report_failure(status: int, stage: str, error: BaseException) -> NoReturn:
     """Tell the host that the box could not be built; it must never look like the guest's own failure."""
     report = {"stage": stage, "error": str(error), "errno": getattr(error, "errno", None)}
-    os.write(status, encode(Kind.FAILED, json.dumps(report).encode()))
-    os._exit(1)
+    try:
+        os.write(status, encode(Kind.FAILED, json.dumps(report).encode()))
+    finally:  # also when nobody listens any more: a failed worker must not go on as the zygote whose copy it is
+        os._exit(1)
 
 
 def limit(steps: Steps, spec: dict[str, Any]) -> None:
-    """Bound each process; the zygote has seen to it that these are not above its own limits."""
-    # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
-    hard = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
-    queued = _QUEUED_SIGNALS if hard == resource.RLIM_INFINITY else min(_QUEUED_SIGNALS, hard)
+    """Bound each process; where the application itself may have less, that is the bound."""
     for what, most in (
         (resource.RLIMIT_FSIZE, spec["file_bytes"]),
-        (resource.RLIMIT_NOFILE, spec["open_files"]),
         (resource.RLIMIT_NPROC, spec["pids"] + spec["own_pids"]),
-        (resource.RLIMIT_SIGPENDING, queued),
+        # queued signals and timers are counted up to the host's user: a guest could use up what all others may queue
+        (resource.RLIMIT_SIGPENDING, _QUEUED_SIGNALS),
     ):
-        steps.add("prlimit64", 0, what, (ctypes.c_uint64 * 2)(most, most), 0)
+        _bound(steps, what, most)
     steps.add("setsid", expect=ANY)
+
+
+def _bound(steps: Steps, what: int, most: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    steps.add("prlimit64", 0, what, (ctypes.c_uint64 * 2)(bound, bound), 0)
 
 
 def shut_to_guest() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import os
+import select
 import signal
 import socket
 import struct
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
-from ringfence.isolation.linux import channel, observe
+from ringfence.isolation.linux import channel, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.cgroups import detect
@@ -26,9 +29,10 @@ from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
+_log = logging.getLogger(__name__)
 _BUILD_SECONDS = 20.0
 _FILTERS_PER_WORKER = 2
-_LAST_BURIALS = 100
+_LAST_BURIALS = 500
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = struct.Struct("i")
 
@@ -72,13 +76,26 @@ def open_ends() -> tuple[HostEnds, InsideEnds]:
     job, job_inside = socket.socketpair()
     # the kernel then attaches the sender's pid, as this process sees it, to what the worker says
     job.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    (stdin_inside, stdin), (stdout, stdout_inside), (stderr, stderr_inside) = os.pipe(), os.pipe(), os.pipe()
+    (stdin_inside, stdin), (stdout, stdout_inside), (stderr, stderr_inside) = _pipes(3)
     os.set_blocking(stdout, False)
     os.set_blocking(stderr, False)
     for end in (status, job):
         end.settimeout(_BUILD_SECONDS)
     host = HostEnds(status, job, Streams(stdin, stdout, stderr))
     return host, InsideEnds(status_inside, job_inside, stdin_inside, stdout_inside, stderr_inside)
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """Open so many pipes, or none: unlike sockets, nobody closes them when they are forgotten."""
+    opened: list[tuple[int, int]] = []
+    try:
+        while len(opened) < count:
+            opened.append(os.pipe())
+    except OSError:
+        for fd in itertools.chain.from_iterable(opened):
+            os.close(fd)
+        raise
+    return opened
 
 
 @dataclass(slots=True)
@@ -113,9 +130,13 @@ class Box:
     notes: tuple[str, ...] = ()
 
     def abandon(self) -> None:
-        """Kill a box that did not become a worker, and let go of it."""
+        """Kill a box that did not become a worker, wait until nothing of it is left, and let go of it."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        # a worker that is still on its way into its cgroup must not arrive when the next run has it
+        gone = select.poll()
+        gone.register(self.pidfd, select.POLLIN)
+        gone.poll(_BUILD_SECONDS * 1000)
         self.ends.close()
         os.close(self.pidfd)
         self.directory.close()
@@ -126,6 +147,7 @@ class Workshop:
 
     def __init__(self, limits: Limits) -> None:
         """Park every worker under `limits`; a run's own are put in force when it starts."""
+        streams.occupy()
         self._limits = limits
         self._lock = threading.Lock()
         self._cgroups: Future[CgroupHost] | None = None
@@ -160,7 +182,7 @@ class Workshop:
         self._bury(Meter((), place.cgroup, frozenset()))
 
     def park(self, box: Box, on_discard: Callable[[], None]) -> ParkedWorker:
-        """Wait for the worker of a box, and look at it.
+        """Wait for the worker of a box, and look at it; one that is not as it should be is gone when this raises.
 
         Raises:
             IsolationUnavailable: The kernel does not report every promised layer.
@@ -180,8 +202,10 @@ class Workshop:
             layers = self._observe(worker_pid, box, cgroups)
             heard.ready(worker_pid)
             meter.park()
+            events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
         except BaseException:
             heard.let_go()
+            box.abandon()
             self._bury(meter)
             raise
 
@@ -201,7 +225,7 @@ class Workshop:
             status=box.ends.status,
             job=box.ends.job,
             streams=box.ends.streams,
-            events=watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor),
+            events=events,
             anchor=anchor,
             directory=box.directory,
             meter=meter,
@@ -270,11 +294,10 @@ class Workshop:
             with self._lock:
                 self._unburied = [meter for meter in self._unburied if not meter.bury()]
                 done = not self._unburied
-            if done:
-                break
+            if done and (self._cgroups is None or self._cgroups.result().close()):
+                return
             time.sleep(0.01)  # the kernel is still taking the last members apart
-        if self._cgroups is not None:
-            self._cgroups.result().close()
+        _log.warning("cgroups of runs that are over could not be removed; the next start will")
 
 
 def _detect(found: Future[CgroupHost]) -> None:
@@ -342,13 +365,16 @@ class _Heard:
     def _listen(self) -> None:
         space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * _DESCRIPTOR.size)
         try:
-            data, ancillary, _, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:
             raise InternalError("the worker did not become ready in time") from None
         except ConnectionError:
-            data, ancillary = b"", []
+            data, ancillary, flags = b"", [], 0
         attached = {kind: payload for _, kind, payload in ancillary}
         self.received += [fd for (fd,) in _DESCRIPTOR.iter_unpack(attached.get(socket.SCM_RIGHTS, b""))]
+        if flags & socket.MSG_CTRUNC:
+            # with its anchor unknown, nobody would have seen that come to rest
+            raise InternalError("what a worker handed over did not arrive: there is no room for more descriptors")
         for kind, payload in self._decoder.feed(data):
             if kind is Kind.FAILED:
                 raise InternalError(f"the worker could not be sealed: {payload.decode('utf-8', 'replace')}")

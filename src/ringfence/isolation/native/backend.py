@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -71,25 +70,21 @@ class NativeBackend:
         self._generations: dict[tuple[Any, ...], _Generation] = {}
         self._retired: list[_Generation] = []
         # not from 0: the ids of another engine's runs on this machine start there too
-        self._counter = itertools.count(secrets.randbelow(identity.RANGE))
+        self._counter = itertools.count(int.from_bytes(os.urandom(8)) % identity.RANGE)
 
     def start(self, spec: WorkerSpec) -> ParkedWorker:
         """Build, seal and observe one worker."""
         command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
         generation = self._take_generation(spec)
         try:
-            place = self._workshop.reserve(f"rf-{secrets.token_hex(6)}")
+            place = self._workshop.reserve(f"rf-{os.urandom(6).hex()}")
             try:
                 box = self._build(spec, command, generation.server, place)
             except BaseException:
                 self._workshop.give_up(place)
                 raise
             place.shut()
-            try:
-                return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
-            except BaseException:
-                box.abandon()
-                raise
+            return self._workshop.park(box, on_discard=lambda: self._give_back(generation))
         except BaseException:
             self._give_back(generation)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import socket
 import threading
@@ -83,7 +84,9 @@ class ForkServer:
                 channel.send(self._control, spec, fds)
                 answer, received = channel.receive(self._control)
             except OSError as error:
-                self.broken = True  # also when it is only late: its next answer would be to this question
+                # also when it is only late: its next answer would be to this question. A refusal because too many
+                # descriptors of this user are on their way sends nothing, and passes.
+                self.broken = error.errno != errno.ETOOMANYREFS
                 raise WorkerLost(f"the zygote does not answer: {error}") from error
             if answer is None or answer.get("id") != spec["id"]:
                 self.broken = True

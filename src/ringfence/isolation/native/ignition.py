@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ringfence.isolation.linux import streams
+
 SOURCE = str(Path(__file__).resolve().parents[3])
 _BOOT = "import sys; sys.path.append({source!r}); from ringfence.isolation.native.launcher import main; main({a}, {b})"
 _ahead: list[Ignition] = []
@@ -22,6 +24,7 @@ class Ignition:
 
     def __init__(self, executable: str) -> None:
         """Exec it with an empty environment and no descriptor but its channels."""
+        streams.occupy()
         self.executable = executable
         self.host, launcher_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

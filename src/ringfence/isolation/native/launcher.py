@@ -46,7 +46,8 @@ def main(launcher_fd: int, zygote_fd: int) -> NoReturn:
 def _launch(host: socket.socket, control: socket.socket, config: dict[str, Any]) -> NoReturn:
     kernel.die_with_parent(signal.SIGKILL)
     kernel.no_new_privileges()
-    for what, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_MEMLOCK, 65536), (resource.RLIMIT_MSGQUEUE, 0)):
+    # core: 1 and not 0, by which the kernel starts no handler, which would run on the host, as root, on a guest's bytes
+    for what, most in ((resource.RLIMIT_CORE, 1), (resource.RLIMIT_MEMLOCK, 65536), (resource.RLIMIT_MSGQUEUE, 0)):
         hard = resource.getrlimit(what)[1]
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (bound, bound))

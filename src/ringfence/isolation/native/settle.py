@@ -68,7 +68,7 @@ class Settling:
         if spec["anchor"] and not spec["exec"]:  # another program's memory is not this one's
             anchor.cast(steps, spec["anchor"], _FREE[0], _FREE[1:])
             told.append(_FREE[0])
-        sealed.say_so(steps, told)
+        sealed.say_so(steps, spec, told)
         steps.add("close_range", _DIRECTORY, _NO_MORE, 0)
         steps.table()
 

@@ -107,7 +107,12 @@ class Zygote:
                 if fd in self._runs:
                     self._step(fd, self._runs.pop(fd))
                     continue
-                spec, fds = channel.receive(self._control)
+                try:
+                    spec, fds = channel.receive(self._control)
+                except OSError as error:
+                    # no room for what came with it: whoever asked takes another zygote, and the runs of this one go on
+                    channel.send(self._control, {"failed": str(error)})
+                    continue
                 if spec is None:
                     os._exit(0)
                 self._spawn(spec, fds)

@@ -97,7 +97,11 @@ _MKNOD = Branch(1, {_NODE_KINDS: ALLOW}, EPERM, mask=0o170000)
 _MKNODAT = Branch(2, {_NODE_KINDS: ALLOW}, EPERM, mask=0o170000)
 
 # Own limits only: with the same user id the guest could starve init through its limits and be taken for our failure.
-_PRLIMIT = Branch(0, {(0,): ALLOW}, EPERM)
+# Not the limit on core dumps: where it is 1 the kernel starts no handler, where it is 0 it does (see `launcher`). Not
+# even to read it: whether a call reads is in a pointer, of which a filter sees a half.
+_LIMIT_ON_CORE = (4,)
+_SETRLIMIT = Branch(0, {_LIMIT_ON_CORE: EPERM}, ALLOW)
+_PRLIMIT = Branch(0, {(0,): Branch(1, {_LIMIT_ON_CORE: EPERM}, ALLOW)}, EPERM)
 
 # An allow-list. Left out on purpose: F_NOTIFY (1026) is the older inotify and tells what the host opens in a shared
 # directory; F_SETLEASE (1024) and F_SETDELEG (1040) make the host wait when it opens a file that is the caller's own.
@@ -124,6 +128,7 @@ GUEST_RULES: Mapping[str, Branch] = {
     "prctl": _PRCTL,
     "prlimit64": _PRLIMIT,
     "seccomp": _SECCOMP,
+    "setrlimit": _SETRLIMIT,
     "setsockopt": _SETSOCKOPT,
     "socket": _SOCKET,
     "socketpair": _SOCKETPAIR,

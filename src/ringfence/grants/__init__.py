@@ -1,0 +1,1 @@
+"""Grants on their way out of this process and back in: tokens, keys, revocation, replay."""

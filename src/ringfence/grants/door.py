@@ -1,0 +1,50 @@
+"""Where a caller presents a signed grant: it is checked before every operation, and used up when its call is over."""
+
+from __future__ import annotations
+
+from ringfence.authority.credential import Credential, ProposedCall
+from ringfence.authority.grant import Grant
+from ringfence.grants.verifier import GrantVerifier
+from ringfence.ports import CallRegister
+
+
+class GrantDoor:
+    """Admits tokens for the calls of one process."""
+
+    def __init__(self, verifier: GrantVerifier, calls: CallRegister) -> None:
+        """`calls` is the register that the verifier asks too."""
+        self._verifier = verifier
+        self._calls = calls
+
+    def present(self, token: str, *, tenant: str, subject_id: str, call_id: str) -> Presented:
+        """Take a token for one call; who calls is said by the door, never by the token."""
+        return Presented(self._verifier, self._calls, token, (tenant, subject_id, call_id))
+
+
+class Presented:
+    """A token in use by one call."""
+
+    def __init__(self, verifier: GrantVerifier, calls: CallRegister, token: str, who: tuple[str, str, str]) -> None:
+        self._verifier = verifier
+        self._calls = calls
+        self._token = token
+        self._tenant, self._subject_id, self.call_id = who
+        self._admitted: Credential | None = None
+
+    def grant_for(self, tool: str) -> Grant:
+        """Return what the token gives the next operation, and count it.
+
+        Raises:
+            Denied: It is not good for this call, or no longer.
+            QuotaExceeded: It allows no more operations.
+            Unavailable: It cannot be checked here; nothing may run.
+        """
+        call = ProposedCall(self._tenant, self._subject_id, tool, self.call_id)
+        self._admitted = self._verifier.admit(self._token, call)
+        self._calls.spend(self._admitted)
+        return self._admitted.grant
+
+    def close(self) -> None:
+        """End the call: whoever presents the grant again replays it."""
+        if self._admitted is not None:
+            self._calls.close(self._admitted)

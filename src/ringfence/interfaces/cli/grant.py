@@ -1,0 +1,288 @@
+"""`ringfence grant issue|attenuate|inspect|revoke`: authority for one call, as a token to hand on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ringfence.authority.credential import Credential, ProposedCall
+from ringfence.authority.limit_names import read_limit
+from ringfence.authority.narrowing import Narrowing
+from ringfence.authority.units import seconds
+from ringfence.capability.budget import INHERITED, UNLIMITED, read_budget
+from ringfence.capability.capabilities import Capabilities
+from ringfence.capability.denials import Denials
+from ringfence.capability.form import parse
+from ringfence.errors import Denied, InvalidRequest, RingfenceError, ToolDenied
+from ringfence.interfaces.cli.grant_desk import Desk, open_desk, shown_time
+from ringfence.interfaces.cli.options import StrictParser
+from ringfence.interfaces.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.authority.policy import PolicySnapshot
+
+LOCAL = "local"
+"""The tenant and the subject of whoever does not name one."""
+_MOST_READ = 1 << 17
+
+
+def grant_command(words: Sequence[str]) -> int:
+    """Carry out `ringfence grant …` and return the exit code."""
+    parser = StrictParser(prog="ringfence grant")
+    parser.add_argument("action", choices=tuple(_ACTIONS))
+    action = parser.parse_args(list(words[:1])).action
+    return _ACTIONS[action](words[1:])
+
+
+def _issue(words: Sequence[str]) -> int:
+    parser = _parser("issue")
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--call", required=True)
+    parser.add_argument("--policy")
+    parser.add_argument("--role")
+    parser.add_argument("--tenant", default=LOCAL)
+    parser.add_argument("--subject", default=LOCAL)
+    parser.add_argument("--audience", default="")
+    parser.add_argument("--ttl", default="15m")
+    _add_narrowing(parser)
+    options = parser.parse_args(list(words))
+    desk = open_desk()
+    policy = _policy(options.policy)
+    call = ProposedCall(options.tenant, options.subject, options.tool, options.call, options.audience)
+    credential = desk.issuer.issue(policy, call, role=options.role, lifetime_ms=_milliseconds(options.ttl))
+    _require_covered(policy, options, narrowing := _narrowing(options))
+    credential = credential.narrowed(narrowing)
+    key = desk.keys.signing_key()
+    _say_token(desk, desk.codec.encode(credential.grant, key), json=options.json)
+    return 0
+
+
+def _attenuate(words: Sequence[str]) -> int:
+    parser = _parser("attenuate")
+    parser.add_argument("token")
+    parser.add_argument("--ttl")
+    _add_narrowing(parser)
+    options = parser.parse_args(list(words))
+    desk = open_desk()
+    narrowing = _narrowing(options)
+    if options.ttl is not None:
+        narrowing = replace(narrowing, expires_at=desk.clock.now_ms() + _milliseconds(options.ttl))
+    if narrowing == Narrowing():
+        raise UsageError("nothing is to be taken away", fix="give --allow, --budget, --limit, --deny-… or --ttl")
+    _say_token(desk, desk.codec.attenuate(_token(options.token), narrowing), json=options.json)
+    return 0
+
+
+def _inspect(words: Sequence[str]) -> int:
+    parser = _parser("inspect")
+    parser.add_argument("token")
+    parser.add_argument("--call")
+    options = parser.parse_args(list(words))
+    desk = open_desk()
+    token = _token(options.token)
+    credential = desk.codec.peek(token)
+    problem = _problem(desk, token, credential, options.call)
+    fields = {"good": problem is None, **_fields(credential)}
+    if problem is not None:
+        fields |= {"error": str(problem), "error_code": problem.code, "reason": problem.reason, "fix": problem.fix}
+    if options.json:
+        _say_json(fields)
+    else:
+        sys.stdout.writelines(_lines(fields))
+    return 0 if problem is None else problem.answer.exit_code
+
+
+def _revoke(words: Sequence[str]) -> int:
+    parser = _parser("revoke")
+    parser.add_argument("token", nargs="?")
+    parser.add_argument("--id")
+    parser.add_argument("--block")
+    parser.add_argument("--subject")
+    parser.add_argument("--tenant", default=LOCAL)
+    options = parser.parse_args(list(words))
+    named = [name for name in ("token", "id", "block", "subject") if getattr(options, name) is not None]
+    if len(named) != 1:
+        parser.error("give one of TOKEN, -, --id, --block and --subject")
+    desk = open_desk()
+    tenant: str = options.tenant
+    match named[0]:
+        case "token":
+            # the signature only: what has expired or is revoked already may be revoked again
+            grant = desk.codec.decode(_token(options.token), desk.keys.find).grant
+            kind, name, tenant = "grant", grant.nonce, grant.tenant
+            desk.revocations.revoke("grant", name, tenant=tenant)
+        case "id":
+            kind, name = "grant", options.id
+            desk.revocations.revoke("grant", name, tenant=tenant)
+        case "block":
+            kind, name, tenant = "block", options.block, ""
+            desk.revocations.revoke("block", name)
+        case _:
+            kind, name = "subject", options.subject
+            desk.revocations.revoke("subject", name, tenant=tenant)
+    if options.json:
+        _say_json({"revoked": kind, "name": name, "tenant": tenant})
+    else:
+        sys.stdout.write(f"revoked: {kind} {_printable(name)}\n")
+    return 0
+
+
+_ACTIONS: dict[str, Callable[[Sequence[str]], int]] = {
+    "issue": _issue,
+    "attenuate": _attenuate,
+    "inspect": _inspect,
+    "revoke": _revoke,
+}
+
+
+def _parser(action: str) -> StrictParser:
+    parser = StrictParser(prog=f"ringfence grant {action}")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def _add_narrowing(parser: StrictParser) -> None:
+    for option, name in (
+        ("--allow", "allow"),
+        ("--budget", "budget"),
+        ("--limit", "limit"),
+        ("--deny-path", "deny_path"),
+        ("--deny-domain", "deny_domain"),
+    ):
+        parser.add_argument(option, dest=name, action="append", default=[])
+
+
+def _narrowing(options: argparse.Namespace) -> Narrowing:
+    budget = {kind: UNLIMITED if text == UNLIMITED else _whole(text) for kind, text in _pairs(options.budget)}
+    return Narrowing(
+        capabilities=Capabilities(map(parse, options.allow)) if options.allow else None,
+        budget=read_budget(budget) if budget else INHERITED,
+        limits=dict(read_limit(name, _number(text)) for name, text in _pairs(options.limit)),
+        denials=Denials(paths=frozenset(options.deny_path), domains=frozenset(options.deny_domain)),
+    )
+
+
+def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    for text in texts:
+        if not all(text.partition("=")):
+            raise UsageError(f"{text!r} is not NAME=VALUE", fix="write it as calls=3")
+    return [(name, value) for name, _, value in (text.partition("=") for text in texts)]
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a number") from None
+
+
+def _milliseconds(text: str) -> int:
+    return max(1, int(seconds(text) * 1000))
+
+
+def _policy(file: str | None) -> PolicySnapshot:
+    if file is None:
+        from ringfence.authority.policy import BUILT_IN
+
+        return BUILT_IN
+    from ringfence.authority.policy_source import PolicySource
+    from ringfence.stores.policy_file import PolicyFile
+
+    return PolicySource(PolicyFile(file)).current()
+
+
+def _require_covered(policy: PolicySnapshot, options: argparse.Namespace, narrowing: Narrowing) -> None:
+    """Sign nothing that is less than was asked for: whoever asked would believe to hold more."""
+    view = policy.view(options.tool, options.role)
+    if view.refusal:
+        raise ToolDenied(
+            f"the policy does not let {_whom(options.role)} use {options.tool!r}: {view.refusal}", reason="tool_denied"
+        )
+    wanted = narrowing.capabilities
+    if wanted is not None and not view.capabilities.covers(wanted):
+        raise _beyond("--allow names more than the policy allows", "see 'ringfence policy explain'")
+    over = narrowing.budget.exceeding(view.budget)
+    if over:
+        raise _beyond(f"--budget {over[0]} is more than the policy has", f"ask for less {over[0]}")
+
+
+def _whom(role: str | None) -> str:
+    return "anybody" if role is None else f"the role {role!r}"
+
+
+def _beyond(problem: str, fix: str) -> InvalidRequest:
+    return InvalidRequest(problem, reason="limit_exceeds_ceiling", fix=fix)
+
+
+def _token(word: str) -> str:
+    if word != "-":
+        return word
+    return sys.stdin.buffer.read(_MOST_READ).decode("ascii", "replace").strip()
+
+
+def _problem(desk: Desk, token: str, credential: Credential, call_id: str | None) -> RingfenceError | None:
+    grant = credential.grant
+    call = ProposedCall(
+        grant.tenant,
+        grant.subject_id,
+        grant.tool_name,
+        grant.call_id if call_id is None else call_id,
+        grant.audience,
+    )
+    try:
+        desk.verifier.admit(token, call)
+    except Denied as denied:
+        return denied
+    return None
+
+
+def _say_token(desk: Desk, token: str, *, json: bool) -> None:
+    if json:
+        _say_json({"token": token, **_fields(desk.codec.peek(token))})
+    else:
+        sys.stdout.write(f"{token}\n")
+
+
+def _fields(credential: Credential) -> dict[str, Any]:
+    form = credential.grant.to_json()
+    form["grant_id"] = form.pop("nonce")
+    form["capabilities"] = [str(item) for item in credential.grant.capabilities]
+    form["key_id"] = credential.key.key_id if credential.key else None
+    form["blocks"] = list(credential.revocation_ids)
+    return form
+
+
+def _lines(fields: dict[str, Any]) -> list[str]:
+    import json
+
+    lines: list[str] = []
+    for name, value in fields.items():
+        if name in ("expires_at", "not_before"):
+            shown = shown_time(value)
+        elif isinstance(value, list):
+            shown = f"\n{'':26}".join(map(_printable, value)) or "none"
+        else:
+            shown = _printable(value if isinstance(value, str) else json.dumps(value))
+        lines.append(f"{name:26}{shown}\n")
+    return lines
+
+
+def _printable(text: str) -> str:
+    # a token is a stranger's text: it must not drive the terminal it is shown on
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _say_json(fields: dict[str, Any]) -> None:
+    import json
+
+    sys.stdout.write(json.dumps(fields) + "\n")
