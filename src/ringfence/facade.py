@@ -124,7 +124,11 @@ def perform(
 
     Temporary space is the session's in this process, and stays until it is freed or the process ends.
     """
-    manager = SandboxManager(session_id, limits=limits, home=home, policy_file=policy_file, role=role)
+    # only a program needs a box, and nobody else should have to keep one ready
+    pool_size = None if isinstance(operation, ProcExec) else 0
+    manager = SandboxManager(
+        session_id, limits=limits, home=home, policy_file=policy_file, role=role, pool_size=pool_size
+    )
     manager.keep_engine()
     return portal().call(manager.perform(operation))
 
@@ -203,7 +207,8 @@ class SandboxManager:
         """Destroy the parked workers; the last manager of an engine ends its processes."""
         held, self._held = self._held, None
         if held is not None:
-            await asyncio.to_thread(held.engine.release, self._scope)
+            if not held.inherited:  # then the space is the parent's, who may still need it
+                await asyncio.to_thread(held.engine.release, self._scope)
             await asyncio.to_thread(held.release)
 
     async def execute_code(
@@ -255,12 +260,14 @@ class SandboxManager:
     ) -> AsyncIterator[Self]:
         """Give a manager that acts in one call, under a signed grant beside the policy: `async with manager.under(…)`.
 
-        The grant is checked before every operation, and is used up when the block is left.
+        The grant is checked before every operation, and is used up when the block is left; temporary space is the
+        call's own, and goes with it.
 
         Raises:
             Unavailable: Grants cannot be checked here: `pip install 'ringfence[law]'`.
         """
-        door = self._engine().grants
+        engine = self._engine()
+        door = engine.grants
         if door is None:
             raise InternalError("this engine takes no grants")
         presented = (await asyncio.to_thread(door)).present(
@@ -268,10 +275,12 @@ class SandboxManager:
         )
         governed = copy.copy(self)
         governed._presented = presented
+        governed._scope = _calls.new("scope")
         try:
             yield governed
         finally:
             presented.close()
+            await asyncio.to_thread(engine.release, governed._scope)
 
     def _profile(self, operation: Operation, request: Request) -> Profile:
         authority, presented = self._engine().authority, self._presented

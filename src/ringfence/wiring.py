@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
-    from ringfence.executors.tmp import TmpBroker
+    from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
@@ -143,12 +143,17 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -
 
         return FsExecutor(home, lambda scope: {} if temporary.made is None else temporary.made.areas(scope))
 
+    def make_tmp() -> TmpExecutor:
+        from ringfence.executors.tmp import TmpExecutor
+
+        return TmpExecutor(temporary)
+
     def make_proc() -> ProcExecutor:
         from ringfence.executors.proc import ProcExecutor
 
         return ProcExecutor(code)
 
-    return {"code": lambda: code, "fs": Once(make_fs), "tmp": temporary, "proc": Once(make_proc)}
+    return {"code": lambda: code, "fs": Once(make_fs), "tmp": Once(make_tmp), "proc": Once(make_proc)}
 
 
 def make_tmp_broker(home: Path) -> TmpBroker:

@@ -13,7 +13,8 @@ import pytest
 
 import ringfence
 from ringfence import InvalidRequest, SandboxManager
-from ringfence.errors import Denied, IsolationUnavailable, ToolDenied
+from ringfence.errors import CapabilityBlocked, Denied, IsolationUnavailable, ToolDenied
+from ringfence.operation.brokered import FsList, FsRead, FsWrite, TmpAlloc
 
 pytestmark = [pytest.mark.needs("native")]
 
@@ -205,3 +206,25 @@ async def test_one_changed_byte_of_a_token_runs_nothing(desk: Callable[..., str]
             async with manager.under(changed, call_id="c1") as governed:
                 with pytest.raises(Denied):
                     await governed.execute_code("python", "print('RAN')")
+
+
+@pytest.mark.needs("biscuit")
+async def test_a_grant_governs_files_too_and_temporary_space_is_its_calls_own(
+    desk: Callable[..., str], tmp_path: Path
+) -> None:
+    token = desk("grant", "issue", "--tool", "file_read", "--call", "c1", "--allow", "fs.read:/workspace/work/open")
+    space = desk("grant", "issue", "--tool", "tmp_use", "--call", "c2")
+    async with SandboxManager("s", home=tmp_path, pool_size=0) as manager:
+        for name in ("open/a", "shut/a"):
+            await manager.perform(FsWrite(f"work/{name}", b"x"))
+        async with manager.under(token, call_id="c1") as governed:
+            assert (await governed.perform(FsRead("work/open/a"))).content == b"x"
+            for operation in (FsRead("work/shut/a"), FsWrite("work/open/b", b"x")):
+                with pytest.raises(Denied):
+                    await governed.perform(operation)
+        async with manager.under(space, call_id="c2") as governed:
+            handle = (await governed.perform(TmpAlloc(10))).out["handle"]
+            with pytest.raises(CapabilityBlocked):
+                await manager.perform(FsList(handle))
+        (holder,) = (tmp_path / "tmp").iterdir()
+        assert list(holder.iterdir()) == []

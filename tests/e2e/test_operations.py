@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,16 @@ async def test_temporary_space_is_one_managers_and_ends_with_it(tmp_path: Path) 
         second = (await other.perform(TmpAlloc(100))).out["handle"]
         assert (await other.perform(TmpFree(second))).out == {"handle": second}
     assert list((tmp_path / "home" / "tmp").iterdir()) == []
+
+
+async def test_a_forked_child_takes_no_space_from_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with manager(tmp_path), manager(tmp_path) as held:
+        await held.perform(TmpAlloc(100))
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            await held.cleanup()
+        (holder,) = (tmp_path / "home" / "tmp").iterdir()
+        assert len(list(holder.iterdir())) == 1
 
 
 async def test_without_a_session_there_are_no_files(tmp_path: Path) -> None:

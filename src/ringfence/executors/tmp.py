@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,8 +66,25 @@ class _Space:
         return Area(self.fd, max_bytes=self.size_bytes, max_files=self.max_files, changing=self.using, using=self.using)
 
 
+class TmpExecutor:
+    """Implements `ports.Executor` for temporary space: the broker is made, and asked, beside the event loop."""
+
+    def __init__(self, broker: Callable[[], TmpBroker]) -> None:
+        """`broker` may be slow the first time: it removes what killed ones left."""
+        self._broker = broker
+
+    def capability_domain(self) -> str:
+        """Return the domain whose operations are carried out here."""
+        return "tmp"
+
+    async def execute(self, ctx: ExecCtx, operation: TmpOperation) -> BrokerOutcome:
+        """Carry out `operation` for the scope of the call, under the profile's limits; see `TmpBroker.perform`."""
+        ctx.session()  # whose file broker is the only one that writes to a space
+        return await in_a_thread(lambda: self._broker().perform(operation, scope=ctx.scope, limits=ctx.profile.limits))
+
+
 class TmpBroker:
-    """Implements `ports.Executor` for spaces below one directory; a scope sees its own and no other."""
+    """Gives out spaces below one directory; a scope sees its own and no other."""
 
     def __init__(self, directory: Path, caps: TmpCaps | None = None) -> None:
         """Keep spaces below `directory`, made if missing, and remove what killed brokers left there."""
@@ -85,15 +102,6 @@ class TmpBroker:
         except BaseException:
             os.close(self._base_fd)
             raise
-
-    def capability_domain(self) -> str:
-        """Return the domain whose operations this broker carries out."""
-        return "tmp"
-
-    async def execute(self, ctx: ExecCtx, operation: TmpOperation) -> BrokerOutcome:
-        """Carry out `operation` beside the event loop, for the scope of the call; see `perform`."""
-        ctx.session()  # whose file broker is the only one that writes to a space
-        return await in_a_thread(lambda: self.perform(operation, scope=ctx.scope, limits=ctx.profile.limits))
 
     def perform(self, operation: TmpOperation, *, scope: str, limits: Limits = _LIMITS) -> BrokerOutcome:
         """Give out or take back space for `scope`: of at most `limits.disk_bytes`, for at most `limits.max_files`.

@@ -133,7 +133,8 @@ class Orchestrator:
             profile = dataclasses.replace(profile, isolation_floor=least)
         if isinstance(operation, CodeRun):
             session_id = operation.session_id
-        ctx = ExecCtx(self._identifiers.new("ex"), profile, session_id, scope or profile.call_id, on_output)
+        exec_id = self._identifiers.new("ex")
+        ctx = ExecCtx(exec_id, profile, session_id, scope or profile.call_id or exec_id, on_output)
         if profile.scope_budgets or profile.budget != INHERITED:
             outcome = await self._metered(executor, ctx, operation)
         else:

@@ -17,7 +17,7 @@ from ringfence.authority.profile import Profile
 from ringfence.errors import InvalidRequest
 from ringfence.executors.fs import FsBroker, FsCaps, FsExecutor
 from ringfence.executors.proc import ProcExecutor
-from ringfence.executors.tmp import TmpBroker
+from ringfence.executors.tmp import TmpBroker, TmpExecutor
 from ringfence.operation.brokered import (
     FsDelete,
     FsList,
@@ -165,24 +165,25 @@ def test_directories_are_made_once_and_deleted_when_empty(broker: FsBroker) -> N
 
 def test_each_executor_names_its_domain(tmp_path: Path) -> None:
     with TmpBroker(tmp_path / "spaces") as tmp:
-        fs = FsExecutor(tmp_path, tmp.areas)
-        assert (fs.capability_domain(), tmp.capability_domain()) == ("fs", "tmp")
+        assert FsExecutor(tmp_path, tmp.areas).capability_domain() == "fs"
+        assert TmpExecutor(lambda: tmp).capability_domain() == "tmp"
         assert ProcExecutor(ScriptedExecutor()).capability_domain() == "proc"
 
 
 async def test_temporary_space_is_taken_used_and_given_back(broker: FsBroker, tmp_path: Path) -> None:
     with TmpBroker(tmp_path / "spaces") as tmp:
-        taken: BrokerOutcome = await tmp.execute(CALL, TmpAlloc(100))
+        spaces = TmpExecutor(lambda: tmp)
+        taken: BrokerOutcome = await spaces.execute(CALL, TmpAlloc(100))
         handle = taken.out["handle"]
         assert handle.startswith("/workspace/tmp/")
         fs = FsBroker(tmp.areas("call"))
         fs.perform(FsWrite(f"{handle}/d/f", b"x"))
         assert [entry["name"] for entry in fs.perform(FsList(handle)).out["entries"]] == ["d"]
-        given_back = await tmp.execute(CALL, TmpFree(handle))
+        given_back = await spaces.execute(CALL, TmpFree(handle))
         assert given_back.out == {"handle": handle}
         assert tmp.areas("call") == {}
         for _ in range(2):
-            await tmp.execute(CALL, TmpAlloc(100))
-        await tmp.execute(replace(CALL, scope="other"), TmpAlloc(100))
+            await spaces.execute(CALL, TmpAlloc(100))
+        await spaces.execute(replace(CALL, scope="other"), TmpAlloc(100))
         assert (tmp.release("call"), tmp.release("call"), len(tmp.areas("other"))) == (2, 0, 1)
     assert os.listdir(tmp_path / "spaces") == []
