@@ -1,0 +1,163 @@
+"""Whatever policy, grant and manifest say, and whatever is asked: what runs is within all three."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ringfence.authority.grant import Grant
+from ringfence.authority.layers import OnExcess
+from ringfence.authority.manifest import Manifest
+from ringfence.authority.policy import PolicySnapshot
+from ringfence.authority.policy_reader import load_policy
+from ringfence.authority.profile_builder import ProfileBuilder
+from ringfence.capability.budget import Budget
+from ringfence.capability.capabilities import Capabilities
+from ringfence.capability.form import parse
+from ringfence.errors import RingfenceError
+from ringfence.operation import CodeRun, Language
+from ringfence.operation import brokered as op
+from ringfence.outcome import BrokerOutcome, ExecutionResult, Outcome, Status
+from ringfence.ports import ExecCtx
+from ringfence.testing import FrozenClock, orchestrator_over
+
+TOOL = "t.x"
+NOW = FrozenClock().now_ms()
+DOMAINS = ("code", "fs", "tmp", "proc", "net.http", "browser")
+PATHS = ("/workspace", "/workspace/inputs", "/workspace/work", "/workspace/work/a", "/workspace/**/*.txt")
+POOL = tuple(
+    parse(text)
+    for text in (
+        *(f"fs.{verb}:{path}" for verb in ("read", "write", "list") for path in PATHS),
+        *(f"code.run:{language}" for language in Language),
+        *(f"net.http:GET:{host}" for host in ("a.com", "*.a.com", "b.com")),
+        *("proc.exec:git", "proc.exec:ls", "tmp.use", "browser.use:open"),
+    )
+)
+OPERATIONS: tuple[Any, ...] = (
+    *(
+        kind(path)
+        for kind in (op.FsRead, op.FsWrite, op.FsList, op.FsStat, op.FsMkdir, op.FsDelete)
+        for path in ("inputs/x", "work/a/x.txt", "code/a/.env", "work/x.KEY", "../x", "/etc/passwd", "work/../../x", "")
+    ),
+    *(
+        op.NetHttp(method, f"https://{host}/")
+        for method in ("GET", "POST")
+        for host in ("a.com", "x.a.com", "10.0.0.1")
+    ),
+    *(op.ProcExec(tool, ("--version",)) for tool in ("git", "ls", "bash", "/bin/ls", "ls; id")),
+    *(CodeRun(language, "1") for language in Language),
+    op.BrowserNav("https://a.com/"),
+    op.BrowserNav("http://127.0.0.1/"),
+    op.TmpAlloc(1),
+    op.TmpFree("x"),
+)
+some = st.frozensets(st.sampled_from(POOL), max_size=12).map(Capabilities)
+scopes = st.fixed_dictionaries(
+    {},
+    optional={
+        "network_access": st.booleans(),
+        "supported_languages": st.lists(st.sampled_from([str(each) for each in Language]), unique=True),
+        "allowed_paths": st.lists(st.sampled_from(PATHS), unique=True),
+        "denied_paths": st.lists(st.sampled_from(["/workspace/**/*.key", "/workspace/work/a", "**/.env"]), unique=True),
+        "allowed_domains": st.lists(st.sampled_from(["a.com", "*.a.com", "b.com"]), unique=True),
+        "denied_domains": st.lists(st.sampled_from(["x.a.com", "b.*"]), unique=True),
+        "allowed_commands": st.lists(st.sampled_from(["git", "ls"]), unique=True),
+        "denied_commands": st.lists(st.sampled_from(["git --version", "ls"]), unique=True),
+        "filesystem_access": st.sampled_from(["none", "workspace_only"]),
+        "risk_level": st.sampled_from(["low", "high", "critical"]),
+    },
+)
+policies = st.builds(
+    lambda mode, default, tool, role: {
+        "mode": mode,
+        "policies": {"default": default, "tools": {TOOL: tool}, "agent_roles": {"r": role | {"tools": [TOOL]}}},
+    },
+    st.sampled_from(["cowork", "ask", "strict-ask", "auto"]),
+    *(scopes, scopes, scopes),
+)
+OPEN: dict[str, Any] = {"policies": {"default": {"network_access": True, "allowed_domains": ["a.com"]}}}
+ALL = Capabilities(POOL)
+
+
+@dataclass
+class Recorder:
+    """Carries out nothing, and remembers everything it was asked to."""
+
+    domain: str
+    ran: list[Any] = field(default_factory=list)
+
+    def capability_domain(self) -> str:
+        return self.domain
+
+    async def execute(self, ctx: ExecCtx, operation: Any) -> Outcome:
+        self.ran.append(operation)
+        if self.domain in ("code", "proc"):
+            return ExecutionResult(Status.SUCCEEDED, exec_id=ctx.exec_id)
+        return BrokerOutcome(operation.kind)
+
+
+def run(policy: PolicySnapshot, grant: Grant, manifest: Manifest, role: str | None, operation: Any) -> list[Any]:
+    """Put one operation through the pipeline and return what reached an executor."""
+    recorders = [Recorder(domain) for domain in DOMAINS]
+    profile = ProfileBuilder(on_excess=OnExcess.CLAMP).build(grant, manifest, policy, tool=TOOL, role=role)
+    try:
+        asyncio.run(orchestrator_over(*recorders).run(operation, profile, session_id="s"))
+    except RingfenceError:
+        assert [recorder.ran for recorder in recorders if recorder.ran] == []
+    return [ran for recorder in recorders for ran in recorder.ran]
+
+
+@given(
+    document=policies,
+    granted=some,
+    declared=some,
+    expires_at=st.sampled_from([NOW - 1, NOW, NOW + 1]),
+    tools=st.tuples(*[st.sampled_from([TOOL, TOOL, TOOL, "other"])] * 2),
+    role=st.sampled_from([None, "r", "stranger"]),
+    operation=st.sampled_from(OPERATIONS),
+)
+@example(OPEN, ALL, ALL, NOW + 1, (TOOL, TOOL), None, op.FsRead("inputs/x"))
+@example(OPEN, ALL, ALL, NOW + 1, (TOOL, TOOL), None, op.NetHttp("GET", "https://a.com/"))
+@example(OPEN, ALL, ALL, NOW, (TOOL, TOOL), None, op.FsRead("inputs/x"))
+@settings(max_examples=300, deadline=None)
+def test_nothing_outside_policy_grant_or_manifest_ever_reaches_an_executor(
+    document: dict[str, Any],
+    granted: Capabilities,
+    declared: Capabilities,
+    expires_at: int,
+    tools: tuple[str, str],
+    role: str | None,
+    operation: Any,
+) -> None:
+    policy = load_policy(json.dumps(document).encode())
+    grant = Grant("t", "s", tools[0], "c", granted, expires_at, Budget(), "f")
+    manifest = Manifest(tools[1], capabilities=declared)
+    ran = run(policy, grant, manifest, role, operation)
+    view = policy.view(TOOL, role)
+    within = all(layer.allows(operation) for layer in (view.capabilities, granted, declared))
+    outside = (
+        not within
+        or view.denials.refusal(operation) is not None
+        or expires_at <= NOW
+        or tools != (TOOL, TOOL)
+        or role == "stranger"
+    )
+    assert ran == [] or (ran == [operation] and not outside)
+
+
+def test_what_is_within_all_three_does_run() -> None:
+    policy = load_policy(json.dumps(OPEN).encode())
+    grant, manifest = Grant("t", "s", TOOL, "c", ALL, NOW + 1, Budget(), "f"), Manifest(TOOL, capabilities=ALL)
+    for operation in (
+        op.FsRead("inputs/x"),
+        op.TmpAlloc(1),
+        CodeRun(Language.BASH, "1"),
+        op.BrowserNav("https://a.com/"),
+    ):
+        assert run(policy, grant, manifest, None, operation) == [operation]
