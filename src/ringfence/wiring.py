@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,8 @@ from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
+    from ringfence.budgets.port import BudgetMeter
+    from ringfence.budgets.sqlite import SqliteMeter
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
@@ -84,6 +87,7 @@ class Engine:
     authority: LocalAuthority
     temporary: Once[TmpBroker] | None = None
     grants: Once[GrantDoor] | None = None
+    meter: Once[SqliteMeter] | None = None
 
     def release(self, scope: str) -> None:
         """Give back the temporary space that was taken under `scope`; may block."""
@@ -92,11 +96,11 @@ class Engine:
 
     def close(self) -> None:
         """End everything; blocks until it is gone."""
-        try:
-            if self.temporary is not None and self.temporary.made is not None:
-                self.temporary.made.close()
-        finally:
-            self.keeper.close()
+        with ExitStack() as ending:
+            ending.callback(self.keeper.close)
+            for part in (self.temporary, self.meter):
+                if part is not None and part.made is not None:
+                    ending.callback(part.made.close)
 
 
 def build(settings: Settings) -> Engine:
@@ -109,11 +113,11 @@ def build(settings: Settings) -> Engine:
         for domain, executor in make_executors(settings.home, code, temporary).items()
         if domain not in settings.switched_off
     }
-    orchestrator = Orchestrator(
-        executors, TimeOrdered(), PolicyGuard(assess), clock, cache(lambda: make_admission(settings.home))
-    )
+    meter = Once(lambda: make_meter(settings.home))
+    admission = Once(lambda: make_admission(meter()))
+    orchestrator = Orchestrator(executors, TimeOrdered(), PolicyGuard(assess), clock, admission)
     door = Once(lambda: make_grant_door(settings.home, clock))
-    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary, door)
+    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary, door, meter)
 
 
 def make_grant_door(home: Path, clock: Clock) -> GrantDoor:
@@ -163,12 +167,18 @@ def make_tmp_broker(home: Path) -> TmpBroker:
     return TmpBroker(home / "tmp")
 
 
-def make_admission(home: Path) -> Admission:
-    """Return the way to the budgets of this home, which every process that shares it draws on."""
-    from ringfence.budgets.admission import Admission
+def make_meter(home: Path) -> SqliteMeter:
+    """Return the budgets of this home, which every process that shares it draws on."""
     from ringfence.budgets.sqlite import SqliteMeter
 
-    return Admission(SqliteMeter.in_home(home))
+    return SqliteMeter.in_home(home)
+
+
+def make_admission(meter: BudgetMeter) -> Admission:
+    """Return the way to `meter`."""
+    from ringfence.budgets.admission import Admission
+
+    return Admission(meter)
 
 
 def assess(code: str, language: str) -> RiskLevel:

@@ -238,6 +238,20 @@ async def test_a_forked_child_takes_no_space_from_its_parent(tmp_path: Path, mon
         assert len(list(holder.iterdir())) == 1
 
 
+def held_below(root: Path) -> list[str]:
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return [target for link in links if os.path.lexists(link) and (target := os.readlink(link)).startswith(str(root))]
+
+
+async def test_nothing_is_held_open_after_the_last_manager(tmp_path: Path) -> None:
+    async with manager(tmp_path, "policies: {}\nbudgets: {tenant: {local: {calls: 9}}}\n") as held:
+        handle = (await held.perform(TmpAlloc(100))).out["handle"]
+        await held.perform(FsWrite(f"{handle}/f", b"x"))
+        await refused(InvalidRequest, held, FsRead("work/none"))
+        assert held_below(tmp_path)
+    assert held_below(tmp_path) == []
+
+
 async def test_without_a_session_there_are_no_files(tmp_path: Path) -> None:
     async with manager(tmp_path, session_id=None) as held:
         for operation in (FsRead("work/f"), TmpAlloc(1)):
