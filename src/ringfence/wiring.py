@@ -105,8 +105,9 @@ class Engine:
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
-    code, keeper = build_box(settings)
     clock = SystemClock()
+    authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
+    code, keeper = build_box(settings)
     temporary = Once(lambda: make_tmp_broker(settings.home))
     executors = {
         domain: executor
@@ -117,7 +118,7 @@ def build(settings: Settings) -> Engine:
     admission = Once(lambda: make_admission(meter()))
     orchestrator = Orchestrator(executors, TimeOrdered(), PolicyGuard(assess), clock, admission)
     door = Once(lambda: make_grant_door(settings.home, clock))
-    return Engine(orchestrator, keeper, make_authority(settings.policy_file, clock), temporary, door, meter)
+    return Engine(orchestrator, keeper, authority, temporary, door, meter)
 
 
 def make_grant_door(home: Path, clock: Clock) -> GrantDoor:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,11 +95,15 @@ async def test_a_mode_that_asks_denies_where_nobody_can_be_asked(tmp_path: Path)
 
 
 def test_a_broken_policy_is_told_with_its_place(tmp_path: Path) -> None:
+    before = threading.enumerate()
     policy = tmp_path / "policy.yaml"
     policy.write_text("policies:\n  default:\n    max_memroy: 512MB\n")
     with pytest.raises(InvalidRequest, match=r"policy.yaml:3.*max_memroy") as refusal:
         ringfence.run("print(1)", policy_file=policy, home=tmp_path)
     assert refusal.value.reason == "invalid_policy"
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("ringfence-") and thread not in before
+    ]
 
 
 @pytest.mark.parametrize(
