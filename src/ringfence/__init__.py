@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringfence.capability.capabilities import Capabilities
     from ringfence.capability.kind import Kind as Capability
     from ringfence.capability.limits import Limits
+    from ringfence.config import SandboxConfig
     from ringfence.errors import (
         CapabilityBlocked,
         Denied,
@@ -72,6 +73,7 @@ _HOME_OF = {
     "Capabilities": "capability.capabilities",
     "Capability": "capability.kind:Kind",
     "Limits": "capability.limits",
+    "SandboxConfig": "config",
     "CapabilityBlocked": "errors",
     "Denied": "errors",
     "ExecutionFailed": "errors",
@@ -144,6 +146,7 @@ __all__ = [
     "RiskAssessment",
     "RiskLevel",
     "RuntimeMissing",
+    "SandboxConfig",
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
