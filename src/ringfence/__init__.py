@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.agent import AgentWorkspace
+    from ringfence.world import ToolCall, WorldInterface, act_node
 
 __version__ = "0.1.0"
 
@@ -106,6 +107,9 @@ _HOME_OF = {
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
     "AgentWorkspace": "workspaces.agent",
+    "ToolCall": "world",
+    "WorldInterface": "world",
+    "act_node": "world",
 }
 
 __all__ = [
@@ -153,10 +157,13 @@ __all__ = [
     "SideEffect",
     "Status",
     "TimedOut",
+    "ToolCall",
     "ToolDenied",
     "Unavailable",
     "UnifiedRiskPolicy",
     "Verdict",
+    "WorldInterface",
+    "act_node",
     "load_manifest",
     "load_policy",
     "perform",
