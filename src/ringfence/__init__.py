@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringfence.capability.capabilities import Capabilities
     from ringfence.capability.kind import Kind as Capability
     from ringfence.capability.limits import Limits
+    from ringfence.config import SandboxConfig
     from ringfence.errors import (
         CapabilityBlocked,
         Denied,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.agent import AgentWorkspace
+    from ringfence.world import ToolCall, WorldInterface, act_node
 
 __version__ = "0.1.0"
 
@@ -72,6 +74,7 @@ _HOME_OF = {
     "Capabilities": "capability.capabilities",
     "Capability": "capability.kind:Kind",
     "Limits": "capability.limits",
+    "SandboxConfig": "config",
     "CapabilityBlocked": "errors",
     "Denied": "errors",
     "ExecutionFailed": "errors",
@@ -104,6 +107,9 @@ _HOME_OF = {
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
     "AgentWorkspace": "workspaces.agent",
+    "ToolCall": "world",
+    "WorldInterface": "world",
+    "act_node": "world",
 }
 
 __all__ = [
@@ -144,16 +150,20 @@ __all__ = [
     "RiskAssessment",
     "RiskLevel",
     "RuntimeMissing",
+    "SandboxConfig",
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
     "SideEffect",
     "Status",
     "TimedOut",
+    "ToolCall",
     "ToolDenied",
     "Unavailable",
     "UnifiedRiskPolicy",
     "Verdict",
+    "WorldInterface",
+    "act_node",
     "load_manifest",
     "load_policy",
     "perform",

@@ -17,6 +17,7 @@ from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.capability.limits import Limits
+from ringfence.config import SandboxConfig
 from ringfence.errors import InternalError, InvalidRequest
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 Content = bytes | str
 _DEFAULTS = Limits()
+_TIME = frozenset({"wall_seconds"})
+_NOTHING_STATED: frozenset[str] = frozenset()
 _calls = TimeOrdered()
 _NOTHING: Mapping[str, Content] = MappingProxyType({})
 _LATER = ("docker_url", "confirmation_service", "aio_pool", "url", "api_key")
@@ -140,13 +143,14 @@ class SandboxManager:
         self,
         session_id: str | None = None,
         *,
-        security_mode: SecurityMode | str = SecurityMode.STRICT,
-        isolation: Isolation | str = Isolation.AUTO,
+        config: SandboxConfig | None = None,
+        security_mode: SecurityMode | str | None = None,
+        isolation: Isolation | str | None = None,
         pool_size: int | None = None,
-        packages: Iterable[str] = (),
-        preload: Iterable[str] = (),
+        packages: Iterable[str] | None = None,
+        preload: Iterable[str] | None = None,
         limits: Limits | None = None,
-        require_cgroups: bool = False,
+        require_cgroups: bool | None = None,
         home: str | Path | None = None,
         policy_file: str | Path | None = None,
         role: str | None = None,
@@ -155,8 +159,8 @@ class SandboxManager:
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
 
-        `policy_file` is read again whenever it changes; `role` is one of its agent roles. `executors` switches off
-        what is not to be there at all, whatever a policy says: `{"fs": False}`.
+        What is not said here is as `config` has it. `policy_file` is read again when it changes; `role` is one of its
+        agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -167,25 +171,41 @@ class SandboxManager:
             raise InvalidRequest(f"{name} is not available in this version", reason="not_in_this_version")
         if session_id is not None and not isinstance(session_id, str):
             raise InvalidRequest(f"session_id must be text, not {session_id!r}", reason="invalid_session_id")
+        if config is not None and not isinstance(config, SandboxConfig):
+            raise InvalidRequest(f"config must be a SandboxConfig, not {config!r}", reason="invalid_value")
+        said = {
+            "security_mode": security_mode,
+            "isolation": isolation,
+            "pool_size": pool_size,
+            "packages": packages,
+            "preload": preload,
+            "require_cgroups": require_cgroups,
+            "home": home,
+            "policy_file": policy_file,
+            "role": role,
+            "executors": executors,
+        }
+        given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        config = replace((config or SandboxConfig()).with_limits(limits), **given)
         self._session_id = session_id
-        self._packages = arguments.strings("packages", packages)
-        self._preload = arguments.strings("preload", preload)
-        self._limits = limits or _DEFAULTS
-        self._security_mode = arguments.choice(SecurityMode, security_mode, "security_mode")
-        self._isolation = arguments.choice(Isolation, isolation, "isolation")
-        self._require_cgroups = require_cgroups
+        self._packages = arguments.strings("packages", config.packages)
+        self._preload = arguments.strings("preload", config.preload)
+        self._limits, self._stated = config.asked_limits()
+        self._security_mode = arguments.choice(SecurityMode, config.security_mode, "security_mode")
+        self._isolation = arguments.choice(Isolation, config.isolation, "isolation")
+        self._require_cgroups = config.require_cgroups
         self._settings = wiring.Settings(
-            home=Path(home) if home is not None else wiring.default_home(),
+            home=Path(config.home) if config.home is not None else wiring.default_home(),
             isolation=self._isolation,
             limits=self._limits,
-            pool=arguments.pool_policy(pool_size),
+            pool=arguments.pool_policy(config.pool_size),
             preload=() if self._packages else self._preload,
-            policy_file=Path(policy_file) if policy_file is not None else None,
-            switched_off=arguments.switched_off(executors),
+            policy_file=Path(config.policy_file) if config.policy_file is not None else None,
+            switched_off=arguments.switched_off(config.executors),
         )
-        if role is not None and not isinstance(role, str):
-            raise InvalidRequest(f"role must be text, not {role!r}", reason="invalid_name")
-        self._role = role
+        if config.role is not None and not isinstance(config.role, str):
+            raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
+        self._role = config.role
         # whose temporary space it is: another manager of the same session has its own
         self._scope = _calls.new("scope")
         self._usual_request: Request | None = None
@@ -311,10 +331,11 @@ class SandboxManager:
             QuotaExceeded: A budget or the workspace has too little left.
         """
         check(operation)
-        limits = self._limits
         if isinstance(operation, ProcExec) and operation.timeout_ms is not None:
-            limits = replace(limits, wall_seconds=operation.timeout_ms / 1000)
-        request = self._usual() if limits is self._limits else self._request_for(limits)
+            limits = replace(self._limits, wall_seconds=operation.timeout_ms / 1000)
+            request = self._request_for(limits, self._stated | _TIME)
+        else:
+            request = self._usual()
         profile = self._profile(operation, request)
         return await self._engine().orchestrator.run(
             operation, profile, on_output, session_id=self._session_id, scope=self._scope
@@ -357,25 +378,29 @@ class SandboxManager:
         )
 
     def _requested(self, request: ExecutionRequest) -> Request:
-        """Return what the caller asks for of its own accord: only what differs from the system's defaults."""
+        """Return what the caller asks for of its own accord: a timeout, and what differs from the system's defaults."""
         if request.limits is None and request.timeout is None:
             return self._usual()
-        limits = request.limits or self._limits
+        limits, stated = (self._limits, self._stated) if request.limits is None else (request.limits, _NOTHING_STATED)
         if request.timeout is not None:
             if isinstance(request.timeout, bool) or not isinstance(request.timeout, int | float):
                 raise InvalidRequest(
                     f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
                 )
-            limits = replace(limits, wall_seconds=float(request.timeout))
-        return self._request_for(limits)
+            limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
+        return self._request_for(limits, stated)
 
     def _usual(self) -> Request:
         if self._usual_request is None:
-            self._usual_request = self._request_for(self._limits)
+            self._usual_request = self._request_for(self._limits, self._stated)
         return self._usual_request
 
-    def _request_for(self, limits: Limits) -> Request:
-        asked = {name: value for name in FIELDS if (value := getattr(limits, name)) != getattr(_DEFAULTS, name)}
+    def _request_for(self, limits: Limits, stated: frozenset[str]) -> Request:
+        asked = {
+            name: value
+            for name in FIELDS
+            if (value := getattr(limits, name)) != getattr(_DEFAULTS, name) or name in stated
+        }
         return Request(
             limits=asked,
             isolation=self._isolation,

@@ -19,6 +19,7 @@ KNOWN = (
     "SandboxManager", "ExecutionRequest", "SecurityMode", "RiskLevel", "UnifiedRiskPolicy", "RiskAssessment",
     "AgentWorkspace", "PathTraversalError", "SandboxType", "Grant", "Budget", "Profile", "ProfileBuilder", "Executor",
     "Capability", "Capabilities", "Manifest", "PolicySnapshot", "PolicyGuard", "BudgetMeter", "Orchestrator",
+    "SandboxConfig", "WorldInterface",
 )  # fmt: skip
 PARTS = (
     "authority.profile_builder",

@@ -1,0 +1,60 @@
+"""How a manager runs things, as one value that can be kept, compared and passed on; the only place of its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ringfence.authority import units
+from ringfence.authority.profile import Isolation, SecurityMode
+from ringfence.capability.limits import Limits
+from ringfence.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxConfig:
+    """The arguments of `SandboxManager`; `SandboxManager(config=…)` takes from it what it is not told itself.
+
+    `max_execution_time`, `max_memory` and `max_cpu` are written as in a policy (`30s`, `512MB`, `1.0`) and stand above
+    the same ones of `limits`. What a policy or the system holds a run to cannot be widened here.
+    """
+
+    security_mode: SecurityMode | str = SecurityMode.STRICT
+    isolation: Isolation | str = Isolation.AUTO
+    pool_size: int | None = None
+    packages: Iterable[str] = ()
+    preload: Iterable[str] = ()
+    limits: Limits | None = None
+    max_execution_time: str | None = None
+    max_memory: str | None = None
+    max_cpu: float | None = None
+    require_cgroups: bool = False
+    home: str | Path | None = None
+    policy_file: str | Path | None = None
+    role: str | None = None
+    executors: Mapping[str, bool] | None = None
+
+    def asked_limits(self) -> tuple[Limits, frozenset[str]]:
+        """Return the limits, and the names of those that were asked for in a policy's words.
+
+        Raises:
+            InvalidRequest: A time, a size or a number of processors is not written as one.
+        """
+        asked: dict[str, float] = {}
+        if self.max_execution_time is not None:
+            asked["wall_seconds"] = units.seconds(self.max_execution_time)
+        if self.max_memory is not None:
+            asked["memory_bytes"] = units.size(self.max_memory)
+        if self.max_cpu is not None:
+            if isinstance(self.max_cpu, bool) or not isinstance(self.max_cpu, int | float):
+                raise InvalidRequest(f"max_cpu must be a number, not {self.max_cpu!r}", reason="invalid_limit")
+            asked["cpus"] = float(self.max_cpu)
+        limits = self.limits or Limits()
+        return (replace(limits, **asked) if asked else limits), frozenset(asked)  # type: ignore[arg-type]
+
+    def with_limits(self, limits: Limits | None) -> SandboxConfig:
+        """Return it with all of these limits instead of its own; `None` leaves them."""
+        if limits is None:
+            return self
+        return replace(self, limits=limits, max_execution_time=None, max_memory=None, max_cpu=None)
