@@ -53,6 +53,15 @@ def switched_off(executors: object) -> frozenset[str]:
     return frozenset(domain for domain, wanted in executors.items() if not wanted)
 
 
+def budget_service(url: object) -> str | None:
+    """Return the URL of the quota service, or the environment's."""
+    if url is None:
+        return wiring.default_budget_service()
+    if not isinstance(url, str):
+        raise InvalidRequest(f"budget_service must be a URL, not {url!r}", reason="invalid_url")
+    return url
+
+
 def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 

@@ -34,6 +34,7 @@ class SandboxConfig:
     policy_file: str | Path | None = None
     role: str | None = None
     executors: Mapping[str, bool] | None = None
+    budget_service: str | None = None
 
     def asked_limits(self) -> tuple[Limits, frozenset[str]]:
         """Return the limits, and the names of those that were asked for in a policy's words.

@@ -155,12 +155,14 @@ class SandboxManager:
         policy_file: str | Path | None = None,
         role: str | None = None,
         executors: Mapping[str, bool] | None = None,
+        budget_service: str | None = None,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
 
         What is not said here is as `config` has it. `policy_file` is read again when it changes; `role` is one of its
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
+        `budget_service` is the URL of a quota service that counts every call, instead of this home.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -184,6 +186,7 @@ class SandboxManager:
             "policy_file": policy_file,
             "role": role,
             "executors": executors,
+            "budget_service": budget_service,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         config = replace((config or SandboxConfig()).with_limits(limits), **given)
@@ -202,6 +205,7 @@ class SandboxManager:
             preload=() if self._packages else self._preload,
             policy_file=Path(config.policy_file) if config.policy_file is not None else None,
             switched_off=arguments.switched_off(config.executors),
+            budget_service=arguments.budget_service(config.budget_service),
         )
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -76,6 +77,8 @@ class Settings:
     policy_file: Path | None = None
     switched_off: frozenset[str] = frozenset()
     """The domains whose executors are not to be there."""
+    budget_service: str | None = None
+    """Where the quota service is that counts instead of this home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +117,12 @@ def build(settings: Settings) -> Engine:
         for domain, executor in make_executors(settings.home, code, temporary).items()
         if domain not in settings.switched_off
     }
-    meter = Once(lambda: make_meter(settings.home))
-    admission = Once(lambda: make_admission(meter()))
-    orchestrator = Orchestrator(executors, TimeOrdered(), PolicyGuard(assess), clock, admission)
+    service = settings.budget_service
+    meter = None if service is not None else Once(lambda: make_meter(settings.home))
+    admission = Once(lambda: make_admission(make_remote_meter(service or "") if meter is None else meter()))
+    orchestrator = Orchestrator(
+        executors, TimeOrdered(), PolicyGuard(assess), clock, admission, always_metered=service is not None
+    )
     door = Once(lambda: make_grant_door(settings.home, clock))
     return Engine(orchestrator, keeper, authority, temporary, door, meter)
 
@@ -173,6 +179,22 @@ def make_meter(home: Path) -> SqliteMeter:
     from ringfence.budgets.sqlite import SqliteMeter
 
     return SqliteMeter.in_home(home)
+
+
+def default_budget_service() -> str | None:
+    """Return the quota service that the environment names, if any."""
+    return os.environ.get("RINGFENCE_BUDGET_SERVICE") or None
+
+
+def make_remote_meter(url: str) -> BudgetMeter:
+    """Return the budgets of a quota service; its token is in the environment, so that no setting shows it.
+
+    Raises:
+        InvalidRequest: `url` is neither https nor on this machine.
+    """
+    from ringfence.budgets.remote import RemoteMeter
+
+    return RemoteMeter(url, token=os.environ.get("RINGFENCE_BUDGET_TOKEN") or None)
 
 
 def make_admission(meter: BudgetMeter) -> Admission:

@@ -52,13 +52,19 @@ class Orchestrator:
         guard: PolicyGuard,
         clock: Clock,
         admission: Callable[[], Admission],
+        *,
+        always_metered: bool = False,
     ) -> None:
-        """Everything it acts through is given to it; `admission` is asked for when the first call has a budget."""
+        """Everything it acts through is given to it; `admission` is asked for when the first call has a budget.
+
+        `always_metered` is for a meter that knows of budgets which no policy and no grant here names.
+        """
         self._executors = executors
         self._identifiers = identifiers
         self._guard = guard
         self._clock = clock
         self._admission = admission
+        self._always_metered = always_metered
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
 
@@ -135,7 +141,7 @@ class Orchestrator:
             session_id = operation.session_id
         exec_id = self._identifiers.new("ex")
         ctx = ExecCtx(exec_id, profile, session_id, scope or profile.call_id or exec_id, on_output)
-        if profile.scope_budgets or profile.budget != INHERITED:
+        if self._always_metered or profile.scope_budgets or profile.budget != INHERITED:
             outcome = await self._metered(executor, ctx, operation)
         else:
             outcome = await _carried_out(executor, ctx, operation)
