@@ -57,6 +57,7 @@ class CodeExecutor:
                 harvest = Harvest()
                 if worker.left_files():
                     harvest = await in_a_thread(worker.harvest, profile.limits)
+                result = result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost
                 # what ended this one, a killed zygote or another run of the session, has ended its siblings too
@@ -66,7 +67,7 @@ class CodeExecutor:
                 self._keeper.release(worker)
             if harvest.changed and spec.session_id is not None:
                 self._keeper.invalidate(spec)
-            return result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
+            return result
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
 
     async def _fresh_worker(self, spec: WorkerSpec) -> Worker:

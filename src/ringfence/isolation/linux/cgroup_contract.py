@@ -132,6 +132,32 @@ def read_at(directory: int, path: str) -> bytes:
         os.close(fd)
 
 
+class KeptOpen:
+    """A counter that is read more than once: opened when it is first asked for, so that later nobody waits for that."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self) -> None:
+        """Nothing is opened yet."""
+        self._fd = -1
+
+    def read(self, directory: int, path: str) -> bytes:
+        """Return what the kernel says now.
+
+        Raises:
+            FileNotFoundError: There is no such counter.
+        """
+        if self._fd < 0:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        return os.pread(self._fd, 4096, 0)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 def counter(text: bytes, key: bytes) -> int:
     """Return the number after `key` in a flat keyed file; 0 when the kernel does not print the key."""
     for line in text.splitlines():

@@ -21,6 +21,7 @@ from ringfence.errors import InternalError
 from ringfence.isolation.linux.cgroup_contract import (
     CPU_PERIOD_US,
     CgroupReport,
+    KeptOpen,
     Usage,
     counter,
     open_all,
@@ -146,6 +147,8 @@ class V1Run:
     memory: Tree | None
     others: tuple[Tree, ...]
     lane: Lane
+    _cpu: KeptOpen = field(default_factory=KeptOpen)
+    _peak: KeptOpen = field(default_factory=KeptOpen)
     _memory_bytes: int = UNLIMITED
     _memory_gone: bool = False
     _lane_gone: bool = False
@@ -195,7 +198,7 @@ class V1Run:
         """Return the CPU time of everything that was ever in this run."""
         for tree in self.others:
             if "cpuacct" in tree.controllers:
-                used = int(read_at(tree.fd, f"{self.lane.name}/cpuacct.usage")) - self.lane.cpu_ns
+                used = int(self._cpu.read(tree.fd, f"{self.lane.name}/cpuacct.usage")) - self.lane.cpu_ns
                 return round(used / 1e6)
         return None
 
@@ -203,7 +206,7 @@ class V1Run:
         """Return the most memory that was ever charged to this run."""
         if self.memory is None:
             return None
-        return int(read_at(self.memory.fd, f"{self.name}/memory.max_usage_in_bytes"))
+        return int(self._peak.read(self.memory.fd, f"{self.name}/memory.max_usage_in_bytes"))
 
     def usage(self) -> Usage:
         """Read the kernel's counters of this run."""
@@ -217,6 +220,8 @@ class V1Run:
 
     def remove(self) -> bool:
         """Remove the memory directory and hand the lane on; False while a process still dies in one of them."""
+        self._cpu.close()
+        self._peak.close()
         if self.memory is not None and not self._memory_gone:
             self._memory_gone = removed(self.memory.fd, self.name)
             if not self._memory_gone:
@@ -227,6 +232,8 @@ class V1Run:
 
     def discard(self) -> None:
         """Take back what a failed `create` had made; nobody was ever in it."""
+        self._cpu.close()
+        self._peak.close()
         if self.memory is not None:
             removed(self.memory.fd, self.name)
         self._remove_lane()

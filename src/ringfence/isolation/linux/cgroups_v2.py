@@ -14,6 +14,7 @@ from ringfence.isolation.linux.cgroup_contract import (
     CPU_PERIOD_US,
     WANTED,
     CgroupReport,
+    KeptOpen,
     Usage,
     counter,
     open_all,
@@ -101,6 +102,8 @@ class V2Run:
     path: str
     _fd: int
     _controllers: frozenset[str]
+    _cpu: KeptOpen = field(default_factory=KeptOpen)
+    _peak: KeptOpen = field(default_factory=KeptOpen)
     _memory_bytes: int = -1
     _pids: int = -1
     _quota: int = -1
@@ -141,13 +144,13 @@ class V2Run:
 
     def cpu_ms(self) -> int | None:
         """Return the CPU time of everything that was ever in this run; every v2 cgroup counts it."""
-        return round(counter(read_at(self._fd, f"{self.name}/cpu.stat"), b"usage_usec") / 1000)
+        return round(counter(self._cpu.read(self._fd, f"{self.name}/cpu.stat"), b"usage_usec") / 1000)
 
     def memory_peak_bytes(self) -> int | None:
         """Return the most memory that was ever charged to this run; counted from Linux 5.19."""
         if "memory" in self._controllers:
             with contextlib.suppress(FileNotFoundError):
-                return int(read_at(self._fd, f"{self.name}/memory.peak"))
+                return int(self._peak.read(self._fd, f"{self.name}/memory.peak"))
         return None
 
     def usage(self) -> Usage:
@@ -161,6 +164,8 @@ class V2Run:
 
     def remove(self) -> bool:
         """Remove the directory; False while a process still dies in it."""
+        self._cpu.close()
+        self._peak.close()
         try:
             os.rmdir(self.name, dir_fd=self._fd)
         except FileNotFoundError:

@@ -42,6 +42,7 @@ class Meter:
         """Remember what building the box cost, so that it is not put on the guest's bill."""
         if self.cgroup is not None:
             self._parked_cpu_ms = self.cgroup.cpu_ms() or 0
+            self.cgroup.memory_peak_bytes()  # opened now, while nobody waits
 
     def begin(self, limits: Limits) -> None:
         """Put the run's own numbers in force.

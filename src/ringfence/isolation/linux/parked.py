@@ -98,6 +98,9 @@ class ParkedWorker:
             raise WorkerLost("a worker serves one run")
         self._used = True
         self.meter.begin(job.limits)
+        started = time.perf_counter()
+        # first of all: the worker wakes up on its core while everything to watch it with is made on this one
+        unsent = self._offer(job)
         listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
             Capture("stdout", job.limits.stdout_bytes, listener),
@@ -105,10 +108,10 @@ class ParkedWorker:
         )
         watch = _Watch(self, loop, captures, job.limits)
         feed = _Feed(self.streams, loop, job.stdin)
-        started = time.perf_counter()
         watch.begin()
         try:
-            await self._send(loop, job)
+            if unsent:
+                await self._send(loop, unsent)
             feed.begin()
             await watch.until_over()
         except asyncio.CancelledError:
@@ -124,7 +127,8 @@ class ParkedWorker:
             raise listener.error
         return self._ending(watch.farewell, captures, elapsed)
 
-    async def _send(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
+    def _offer(self, job: Job) -> memoryview:
+        """Hand over as much of the job as the channel takes at once, and return the rest."""
         message = {
             "language": job.language,
             "code": job.code,
@@ -133,11 +137,15 @@ class ParkedWorker:
             "cpu_seconds": max(1, int(job.limits.cpu_seconds)),
             "data_bytes": self.meter.data_limit(job.limits),
         }
-        data = encode(Kind.START, json.dumps(message).encode())
+        data = memoryview(encode(Kind.START, json.dumps(message).encode()))
         try:
-            sent = self.job.send(data)
-            if sent < len(data):
-                await loop.sock_sendall(self.job, data[sent:])
+            return data[self.job.send(data) :]
+        except OSError as error:
+            raise WorkerLost(f"the worker did not take its job: {error}") from error
+
+    async def _send(self, loop: asyncio.AbstractEventLoop, data: memoryview) -> None:
+        try:
+            await loop.sock_sendall(self.job, data)
         except OSError as error:
             raise WorkerLost(f"the worker did not take its job: {error}") from error
 
