@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 REFUSALS = ("not_granted", "tool", "host", "path", "scheme", "port", "scope", "method", "arguments")
 
 
-class Kind:
+class Kind(ABC):
     """The base of the closed union; a capability in hand is always in its normal form."""
 
     __slots__ = ()
@@ -28,9 +29,9 @@ class Kind:
         """Return what allows exactly what both allow, or nothing; kinds that name one thing meet only themselves."""
         return self if self == other else None
 
+    @abstractmethod
     def refusal(self, operation: Operation) -> str | None:
         """Return why this does not allow `operation`, or nothing when it does."""
-        raise NotImplementedError
 
     def allows(self, operation: Operation) -> bool:
         """Whether `operation` may be done on the strength of this capability alone."""
@@ -48,31 +49,31 @@ class Kind:
             item for item in distinct if not any(item.meet(other) == item for other in distinct if other is not item)
         ]
 
+    @abstractmethod
     def fields(self) -> dict[str, Any]:
         """Return its fields as JSON."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def read(cls, fields: dict[str, Any]) -> Self:
         """Read what `fields` returns; the caller has checked the names.
 
         Raises:
             InvalidRequest: A value is wrong.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def resource(self) -> str:
         """Return the part after the colon in the string form."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def parse(cls, resource: str) -> Self:
         """Read what `resource` returns.
 
         Raises:
             InvalidRequest: It is not the resource of this kind.
         """
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return f"{self.name}:{self.resource()}"

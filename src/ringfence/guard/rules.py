@@ -7,6 +7,7 @@ enforces by other means is judged here too: earlier, with a better reason, and n
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -167,9 +168,9 @@ def commands(case: Case) -> Answer | None:
 
     lists = CommandLists(profile.allowed_commands, tuple(sorted(profile.denials.commands)))
     judgement = judge_command(operation.code, lists)
-    if judgement.verdict is CommandVerdict.DENIED or (
-        judgement.verdict is CommandVerdict.UNKNOWN and profile.allowed_commands is not None
-    ):
+    doubtful = judgement.verdict is CommandVerdict.UNKNOWN and profile.allowed_commands is not None
+    # a list that could not be held against the script must not look as if it had been
+    if judgement.verdict is CommandVerdict.DENIED or doubtful or judgement.unread:
         return Answer("commands", _DENY, ToolDenied.code, "argument", "; ".join(judgement.reasons[:3]))
     return _YES["commands"]
 
@@ -250,11 +251,17 @@ def _rule_about(rules: tuple[PolicyRule, ...], subject: Subject, text: str, *, s
     for rule in sorted(rules, key=lambda rule: -rule.decision.rank):
         # a rule that allows something never makes another command allowed
         if rule.subject is subject and rule.decision is not _ALLOW and isinstance(rule.pattern, tuple):
-            spellings = itertools.islice(itertools.product(*map(sorted, rule.pattern)), _MOST_SPELLINGS)
-            denied = tuple(" ".join(words) for words in spellings)
-            if judge_command(text, CommandLists(None, denied)).verdict is CommandVerdict.DENIED:
+            judgement = judge_command(text, CommandLists(None, _spellings(rule.pattern)))
+            if judgement.verdict is CommandVerdict.DENIED or judgement.unread:
                 return rule
     return None
+
+
+def _spellings(pattern: tuple[frozenset[str], ...]) -> tuple[str, ...]:
+    """Return what a rule about commands matches; of too many, what begins like them, which is stricter."""
+    while len(pattern) > 1 and math.prod(map(len, pattern)) > _MOST_SPELLINGS:
+        pattern = pattern[:-1]
+    return tuple(" ".join(words) for words in itertools.product(*map(sorted, pattern)))
 
 
 def _subject_of(operation: Operation) -> tuple[Subject, str] | None:

@@ -73,6 +73,8 @@ class CommandJudgement:
     """Every answer about a script."""
 
     findings: tuple[CommandFinding, ...]
+    unread: bool = False
+    """Whether some of it was not looked at, for want of a grammar or for its size: no list can speak about that."""
 
     @property
     def verdict(self) -> CommandVerdict:
@@ -91,7 +93,7 @@ def judge_command(script: str, lists: CommandLists) -> CommandJudgement:
     """Return what `lists` say about every command that `script` could start."""
     judge = _Judge(lists)
     judge.judge_script(script, depth=0)
-    return CommandJudgement(tuple(judge.findings))
+    return CommandJudgement(tuple(judge.findings), judge.unread)
 
 
 def judge_argv(argv: tuple[str, ...], lists: CommandLists) -> CommandJudgement:
@@ -108,9 +110,11 @@ class _Judge:
         self._allowed = None if lists.allowed is None else [_rule(entry) for entry in lists.allowed]
         self._judged = 0
         self._broken = False
+        self.unread = False
 
     def judge_script(self, code: str, depth: int) -> None:
         if depth > MAX_NESTING:
+            self.unread = True
             self._unknown("script", f"nested deeper than {MAX_NESTING}")
             return
         if self._broken:
@@ -120,9 +124,11 @@ class _Judge:
         try:
             script = read_script(code)
         except GrammarMissing as missing:
+            self.unread = True
             self._unknown("script", f"not judged: {missing}")
             return
         except TooComplex as bound:
+            self.unread = True
             self._broken = True
             self._unknown("script", f"not judged: {bound}")
             return
@@ -139,6 +145,7 @@ class _Judge:
     def judge_command(self, command: Command, script: Script, depth: int) -> None:
         self._judged += 1
         if self._judged > MAX_COMMANDS or len(command.via) > MAX_NESTING:
+            self.unread = True
             self._unknown("script", f"more than {MAX_COMMANDS} commands, or nested deeper than {MAX_NESTING}")
             return
         self._judge_words(command, script)

@@ -23,6 +23,8 @@ from ringfence.guard.verdict import Answer, Verdict
 from ringfence.operation import CodeRun, Language
 from ringfence.operation.brokered import FsRead, FsWrite, NetHttp, ProcExec
 from ringfence.operation.form import Operation
+from ringfence.risk import shell
+from ringfence.risk.grammar import GrammarMissing
 from ringfence.testing import standard_profile
 
 NOW = 1_700_000_000_000
@@ -272,3 +274,26 @@ def test_nothing_outside_any_authority_is_ever_allowed(
     )
     allowed = judged(operation, profile).decision is Decision.ALLOW
     assert allowed == all(each.allows(operation) for each in (declared, granted, met))
+
+
+@pytest.mark.parametrize(
+    "text", ["policies: {tools: {shell_exec: {denied_commands: [sudo]}}}", RULES_TEXT], ids=["list", "rules"]
+)
+def test_a_script_that_could_not_be_read_passes_no_list_and_no_rule(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> object:
+        raise GrammarMissing("no grammar")
+
+    operation = bash("true")
+    profile = standard_profile(operation, policy=policy(text))
+    judged(operation, profile).require_allowed()
+    monkeypatch.setattr(shell, "read_script", missing)
+    assert refused(judged(operation, profile)).code == "POLICY.DENY_TOOL"
+
+
+def test_a_rule_of_very_many_spellings_is_no_weaker_for_it() -> None:
+    words = ", ".join(f"w{number}" for number in range(40))
+    snapshot = policy(
+        f"policies: {{}}\nrules:\n  - {{id: many, decision: deny, command: [[sudo, {words}], [z, {words}]]}}\n"
+    )
+    operation = bash("w39 z")
+    assert refused(judged(operation, standard_profile(operation, policy=snapshot))).reason == "tool_denied"
