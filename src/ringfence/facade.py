@@ -21,13 +21,12 @@ from ringfence.config import SandboxConfig
 from ringfence.errors import InternalError, InvalidRequest
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
-from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
-from ringfence.operation.form import check
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.portal import portal
 
 if TYPE_CHECKING:
     from ringfence.grants.door import Presented
+    from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
 
 Content = bytes | str
@@ -128,7 +127,7 @@ def perform(
     Temporary space is the session's in this process, and stays until it is freed or the process ends.
     """
     # only a program needs a box, and nobody else should have to keep one ready
-    pool_size = None if isinstance(operation, ProcExec) else 0
+    pool_size = None if getattr(operation, "kind", "") == "proc_exec" else 0
     manager = SandboxManager(
         session_id, limits=limits, home=home, policy_file=policy_file, role=role, pool_size=pool_size
     )
@@ -334,6 +333,9 @@ class SandboxManager:
             Denied: The policy does not allow it, or its executor is switched off; nothing was touched.
             QuotaExceeded: A budget or the workspace has too little left.
         """
+        from ringfence.operation.brokered import ProcExec  # not at the top: most managers run code
+        from ringfence.operation.form import check
+
         check(operation)
         if isinstance(operation, ProcExec) and operation.timeout_ms is not None:
             limits = replace(self._limits, wall_seconds=operation.timeout_ms / 1000)

@@ -12,10 +12,11 @@ from ringfence.errors import ToolDenied
 from ringfence.guard.consent import Consent
 from ringfence.guard.rules import RULES, Case, Rule
 from ringfence.guard.verdict import Answer, Verdict
-from ringfence.operation.brokered import ProcExec
 from ringfence.operation.code import CodeRun
 from ringfence.risk.effective import RiskInputs, effective_risk
 from ringfence.risk.isolation import RequiredIsolation, required_isolation
+
+_RUN_CODE = ("code_run", "proc_exec")
 
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation
@@ -51,7 +52,7 @@ class PolicyGuard:
 
 def isolation_for(profile: Profile, operation: Operation, risk: RiskLevel) -> RequiredIsolation:
     """Return the isolation that the risk and the policy's floor demand; a program needs a box as code does."""
-    runs_code = isinstance(operation, CodeRun | ProcExec)
+    runs_code = operation.kind in _RUN_CODE
     return _isolation(risk, profile.security_mode, profile.isolation_floor, runs_code=runs_code)
 
 

@@ -15,14 +15,14 @@ from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
 from ringfence.errors import CapabilityBlocked, ExecutionFailed, InvalidRequest, RingfenceError, TimedOut
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
-from ringfence.operation import CodeRun, form
-from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
-from ringfence.operation.form import Operation
+from ringfence.operation import CodeRun
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.ports import Clock, ExecCtx, Executor, Identifiers
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
+    from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
+    from ringfence.operation.form import Operation
 
 _BOUNDS = tuple(
     (
@@ -216,6 +216,8 @@ def check_operation(operation: Operation) -> None:
         InvalidRequest: Naming what is wrong.
     """
     if not isinstance(operation, CodeRun):
+        from ringfence.operation import form  # not at the top: most calls run code
+
         form.check(operation)  # type: ignore[arg-type]  # which refuses what is none of its kinds
         return
     operations.check(operation)
