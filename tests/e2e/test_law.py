@@ -173,6 +173,11 @@ async def test_a_signed_grant_governs_one_call_and_is_used_up_with_it(desk: Call
             with pytest.raises(Denied) as refusal:
                 await again.execute_code("python", "print('RAN')")
             assert refusal.value.reason == "replayed"
+        async with manager.under(issued(desk), call_id="c1") as unused:
+            pass
+        with pytest.raises(Denied) as refusal:  # nothing was done in it, and it is over all the same
+            await unused.execute_code("python", "print('RAN')")
+        assert refusal.value.reason == "replayed"
         async with manager.under(issued(desk), call_id="c2") as other:
             with pytest.raises(Denied) as refusal:
                 await other.execute_code("python", "print('RAN')")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringfence.authority.credential import Credential, ProposedCall
 from ringfence.authority.grant import Grant
+from ringfence.errors import Denied
 from ringfence.grants.verifier import GrantVerifier
 from ringfence.ports import CallRegister
 
@@ -30,6 +31,7 @@ class Presented:
         self._token = token
         self._tenant, self._subject_id, self.call_id = who
         self._admitted: Credential | None = None
+        self._over = False
 
     def grant_for(self, tool: str) -> Grant:
         """Return what the token gives the next operation, and count it.
@@ -39,6 +41,8 @@ class Presented:
             QuotaExceeded: It allows no more operations.
             Unavailable: It cannot be checked here; nothing may run.
         """
+        if self._over:  # also where nothing was done in it, so that the register knows of no call
+            raise Denied("the call this grant was presented for is over", reason="replayed")
         call = ProposedCall(self._tenant, self._subject_id, tool, self.call_id)
         self._admitted = self._verifier.admit(self._token, call)
         self._calls.spend(self._admitted)
@@ -46,5 +50,6 @@ class Presented:
 
     def close(self) -> None:
         """End the call: whoever presents the grant again replays it."""
+        self._over = True
         if self._admitted is not None:
             self._calls.close(self._admitted)

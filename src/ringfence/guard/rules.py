@@ -96,9 +96,10 @@ def manifest(case: Case) -> Answer:
         return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
     if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
         return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
-    return Answer(
-        "manifest", _DENY, ToolDenied.code, "manifest_mismatch", f"the manifest does not declare it: {refusal}"
+    detail = (
+        f"the manifest of {case.profile.tool_name or 'no tool'}, within the policy, has no such {case.operation.kind}"
     )
+    return Answer("manifest", _DENY, ToolDenied.code, "manifest_mismatch", detail)
 
 
 def grant(case: Case) -> Answer:
