@@ -39,14 +39,16 @@ if TYPE_CHECKING:
         ToolDenied,
         Unavailable,
     )
-    from ringfence.facade import ExecutionRequest, SandboxManager, perform, run
+    from ringfence.evidence.correlation import Correlation
+    from ringfence.facade import ExecutionRequest, SandboxManager
+    from ringfence.oneline import perform, run
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
-    from ringfence.ports import Executor
+    from ringfence.ports import EvidenceSink, Executor
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.agent import AgentWorkspace
@@ -88,14 +90,15 @@ _HOME_OF = {
     "TimedOut": "errors",
     "ToolDenied": "errors",
     "Unavailable": "errors",
+    "Correlation": "evidence.correlation",
     "ExecutionRequest": "facade",
     "SandboxManager": "facade",
-    "perform": "facade",
-    "run": "facade",
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
     "Verdict": "guard.verdict",
     "Language": "operation",
+    "perform": "oneline",
+    "run": "oneline",
     "Orchestrator": "orchestrator.pipeline",
     "Artifact": "outcome",
     "BrokerOutcome": "outcome",
@@ -103,6 +106,7 @@ _HOME_OF = {
     "Layers": "outcome",
     "SandboxType": "outcome",
     "Status": "outcome",
+    "EvidenceSink": "ports",
     "Executor": "ports",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
@@ -122,7 +126,9 @@ __all__ = [
     "Capability",
     "CapabilityBlocked",
     "Consent",
+    "Correlation",
     "Denied",
+    "EvidenceSink",
     "ExecutionFailed",
     "ExecutionRequest",
     "ExecutionResult",

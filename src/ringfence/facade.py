@@ -1,4 +1,4 @@
-"""What users hold: `run` for one line, `SandboxManager` for a program; both end in the same pipeline."""
+"""What a program holds: `SandboxManager`, through which every run of an agent's session goes into the one pipeline."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig
-from ringfence.errors import InternalError, InvalidRequest
+from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
+from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
-from ringfence.portal import portal
 
 if TYPE_CHECKING:
     from ringfence.grants.door import Presented
@@ -55,86 +55,6 @@ class ExecutionRequest:
     limits: Limits | None = None
 
 
-def run(
-    code: str | bytes,
-    *,
-    language: str = "python",
-    timeout: float | None = None,
-    args: Iterable[str] = (),
-    stdin: Content = b"",
-    files: Mapping[str, Content] | None = None,
-    inputs: Mapping[str, Content] | None = None,
-    env: Mapping[str, str] | None = None,
-    packages: Iterable[str] = (),
-    preload: Iterable[str] = (),
-    memory_mb: int | None = None,
-    limits: Limits | None = None,
-    session_id: str | None = None,
-    isolation: str = "auto",
-    security_mode: str = "strict",
-    pool_size: int | None = None,
-    home: str | Path | None = None,
-    policy_file: str | Path | None = None,
-    role: str | None = None,
-    on_output: OnOutput | None = None,
-) -> ExecutionResult:
-    """Run `code` in a box of its own and wait for it; works in any thread, also beside a running event loop.
-
-    `on_output` is called from Ringfence's own thread.
-
-    Raises:
-        InvalidRequest: Something about the request is wrong; nothing ran.
-        IsolationUnavailable: This machine cannot isolate it; nothing ran.
-        Denied: The policy does not allow it; nothing ran.
-    """
-    request = ExecutionRequest(
-        code,
-        language,
-        timeout,
-        args,
-        stdin,
-        files or {},
-        inputs or {},
-        env or {},
-        packages,
-        preload,
-        arguments.with_memory(limits, memory_mb),
-    )
-    manager = SandboxManager(
-        session_id,
-        security_mode=security_mode,
-        isolation=isolation,
-        pool_size=pool_size,
-        home=home,
-        policy_file=policy_file,
-        role=role,
-    )
-    manager.keep_engine()
-    return portal().call(manager.execute(request, on_output=on_output))
-
-
-def perform(
-    operation: Brokered,
-    *,
-    session_id: str | None = None,
-    limits: Limits | None = None,
-    home: str | Path | None = None,
-    policy_file: str | Path | None = None,
-    role: str | None = None,
-) -> Outcome:
-    """Carry out one operation as `SandboxManager.perform` does, and wait for it.
-
-    Temporary space is the session's in this process, and stays until it is freed or the process ends.
-    """
-    # only a program needs a box, and nobody else should have to keep one ready
-    pool_size = None if getattr(operation, "kind", "") == "proc_exec" else 0
-    manager = SandboxManager(
-        session_id, limits=limits, home=home, policy_file=policy_file, role=role, pool_size=pool_size
-    )
-    manager.keep_engine()
-    return portal().call(manager.perform(operation))
-
-
 class SandboxManager:
     """The one way in: every run of an agent's session goes through here."""
 
@@ -155,13 +75,15 @@ class SandboxManager:
         role: str | None = None,
         executors: Mapping[str, bool] | None = None,
         budget_service: str | None = None,
+        correlation: Correlation = UNKNOWN,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
 
         What is not said here is as `config` has it. `policy_file` is read again when it changes; `role` is one of its
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
-        `budget_service` is the URL of a quota service that counts every call, instead of this home.
+        `budget_service` is the URL of a quota service that counts every call, instead of this home. `correlation` is
+        whose work it is, by which the evidence is found again.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -209,6 +131,7 @@ class SandboxManager:
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
         self._role = config.role
+        self._correlation = correlation
         # whose temporary space it is: another manager of the same session has its own
         self._scope = _calls.new("scope")
         self._usual_request: Request | None = None
@@ -274,8 +197,8 @@ class SandboxManager:
             IsolationUnavailable: This machine cannot isolate it; nothing ran.
         """
         operation = self._operation(request)
-        profile = self._profile(operation, self._requested(request))
-        return await self._engine().orchestrator.run(operation, profile, on_output)
+        profile = await self._profile(operation, self._requested(request))
+        return await self._engine().orchestrator.run(operation, profile, on_output, correlation=self._correlation)
 
     @asynccontextmanager
     async def under(
@@ -305,11 +228,17 @@ class SandboxManager:
             presented.close()
             await asyncio.to_thread(engine.release, governed._scope)
 
-    def _profile(self, operation: Operation, request: Request) -> Profile:
-        authority, presented = self._engine().authority, self._presented
+    async def _profile(self, operation: Operation, request: Request) -> Profile:
+        engine, presented = self._engine(), self._presented
+        authority = engine.authority
         if presented is None:
             return authority.profile(operation, call_id=_calls.new("call"), role=self._role, request=request)
-        grant = presented.grant_for(tool_of(operation))
+        tool = tool_of(operation)
+        try:
+            grant = presented.grant_for(tool)
+        except (Denied, QuotaExceeded) as refused:
+            await engine.orchestrator.refuse(operation, refused, presented.asked(tool, self._correlation))
+            raise
         return authority.profile(operation, call_id=presented.call_id, role=self._role, request=request, granted=grant)
 
     @overload
@@ -342,9 +271,14 @@ class SandboxManager:
             request = self._request_for(limits, self._stated | _TIME)
         else:
             request = self._usual()
-        profile = self._profile(operation, request)
+        profile = await self._profile(operation, request)
         return await self._engine().orchestrator.run(
-            operation, profile, on_output, session_id=self._session_id, scope=self._scope
+            operation,
+            profile,
+            on_output,
+            session_id=self._session_id,
+            scope=self._scope,
+            correlation=self._correlation,
         )
 
     def stream(self, request: ExecutionRequest) -> OutputStream:

@@ -216,6 +216,7 @@ class BrokerOutcome:
     used: Budget = field(default_factory=Budget)
     effects: tuple[Effect, ...] = ()
     exec_id: str = ""
+    evidence_id: str | None = None
 
 
 Outcome = ExecutionResult | BrokerOutcome

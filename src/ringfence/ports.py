@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.issuer_key import IssuerKey, SigningKey
     from ringfence.authority.narrowing import Narrowing
+    from ringfence.evidence.documents import Document
+    from ringfence.evidence.records import Members
 
 _DEFAULT = Limits()
 _Asked = TypeVar("_Asked", contravariant=True)
@@ -33,6 +35,8 @@ class ExecCtx:
     scope: str = ""
     """Who shares temporary space: what is taken under one scope is seen under no other."""
     on_output: OnOutput | None = None
+    envelope_id: str = ""
+    """What the evidence of this execution is called."""
 
     def session(self) -> str:
         """Return the session whose files are meant.
@@ -121,6 +125,29 @@ class RevocationWatcher(Protocol):
         Raises:
             Denied: Nobody can tell, which counts as revoked.
         """
+        ...
+
+
+AlsoWrite = Callable[["Cursor"], None]
+"""Writes something else in the very transaction of a record: both happen, or neither."""
+
+
+class EvidenceSink(Protocol):
+    """Where every execution is written down before it starts and when it is over; each returns when that is durable.
+
+    `ev` is what `ringfence.evidence.records` makes. What cannot be written raises Unavailable, and must not happen.
+    """
+
+    async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
+        """Write down that an execution starts, and keep the documents that it names."""
+        ...
+
+    async def end(self, ev: Members, also: AlsoWrite | None = None) -> None:
+        """Write down how an execution ended, and whatever `also` writes with it."""
+        ...
+
+    async def record(self, ev: Members) -> None:
+        """Write down what has no end of its own: a refusal, a consent, a change of the rules."""
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,13 +20,16 @@ from ringfence.authority.profile import Profile
 from ringfence.budgets.admission import Admission
 from ringfence.budgets.memory import MemoryMeter
 from ringfence.capability.limits import Limits
+from ringfence.errors import InternalError
+from ringfence.evidence.documents import Document
+from ringfence.evidence.records import Members
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import Ending, ExecCtx, Executor, Harvest, Job, WorkerSpec
+from ringfence.ports import AlsoWrite, Ending, ExecCtx, Executor, Harvest, Job, WorkerSpec
 
 
 def ended(
@@ -68,11 +71,34 @@ def orchestrator_over(*executors: Executor[Any, Any]) -> Orchestrator:
     guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
     admission = Admission(MemoryMeter())
     by_domain = {executor.capability_domain(): _always(executor) for executor in executors}
-    return Orchestrator(by_domain, TimeOrdered(), guard, FrozenClock(), lambda: admission)
+    return Orchestrator(by_domain, TimeOrdered(), guard, FrozenClock(), lambda: admission, MemorySink())
 
 
 def _always(executor: Executor[Any, Any]) -> Callable[[], Executor[Any, Any]]:
     return lambda: executor
+
+
+@dataclass
+class MemorySink:
+    """Implements `ports.EvidenceSink`: keeps every record in a list, which is no proof of anything."""
+
+    records: list[Members] = field(default_factory=list)
+    documents: dict[str, Document] = field(default_factory=dict)
+
+    async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
+        """Keep the beginning of an execution, and the documents that it names."""
+        self.records.append(ev)
+        self.documents.update((document.digest, document) for document in documents)
+
+    async def end(self, ev: Members, also: AlsoWrite | None = None) -> None:
+        """Keep the end of an execution; there is no transaction that `also` could write in."""
+        if also is not None:
+            raise InternalError("evidence in memory shares no transaction")
+        self.records.append(ev)
+
+    async def record(self, ev: Members) -> None:
+        """Keep a record that has no end of its own."""
+        self.records.append(ev)
 
 
 class FrozenClock:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.authority.layers import Request
 from ringfence.authority.manifest import built_in_manifest
+from ringfence.authority.profile import Sources
 from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
 from ringfence.operation.code import CodeRun, Language
 
@@ -81,7 +82,8 @@ class LocalAuthority:
         view = policy.view(tool, role)
         if granted is not None:
             manifest = built_in_manifest(tool, view.capabilities)
-            return self._builder.build(granted, manifest, policy, tool=tool, role=role, request=request)
+            profile = self._builder.build(granted, manifest, policy, tool=tool, role=role, request=request)
+            return replace(profile, sources=Sources(policy, request, granted))
         grant = self._issue(policy, tool, role, call_id)
         known = self._known.get((id(view), id(request)))
         if known is None:
@@ -89,6 +91,13 @@ class LocalAuthority:
             profile = self._builder.build(grant, manifest, policy, tool=tool, role=role, request=request)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
+            profile = replace(profile, sources=Sources(policy, request))
             self._known[id(view), id(request)] = profile, view, request
             return profile
-        return replace(known[0], call_id=grant.call_id, expires_at=grant.expires_at)
+        return replace(
+            known[0],
+            call_id=grant.call_id,
+            expires_at=grant.expires_at,
+            grant_id=grant.nonce,
+            decision_key_fingerprint=grant.decision_key_fingerprint,
+        )

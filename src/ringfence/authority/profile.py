@@ -15,6 +15,9 @@ from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
 
 if TYPE_CHECKING:
+    from ringfence.authority.grant import Grant
+    from ringfence.authority.layers import Request
+    from ringfence.authority.policy import PolicySnapshot
     from ringfence.authority.rule import Rule
     from ringfence.authority.whitelists import Mappings, Whitelists
     from ringfence.operation.form import Operation
@@ -33,6 +36,16 @@ class Isolation(StrEnum):
     AUTO = "auto"
     NATIVE = "native"
     BWRAP = "bwrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Whose words a profile was made of: with them anybody can make it again, and see that it is the same."""
+
+    policy: PolicySnapshot
+    request: Request
+    grant: Grant | None = None
+    """The grant that was presented; one that was minted here follows from the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,9 @@ class Profile:
     manifest_version: str = ""
     policy_version_hash: str = ""
     profile_hash: str = ""
+    grant_id: str = ""
+    decision_key_fingerprint: str = ""
+    sources: Sources | None = None
 
     @property
     def timeout_ms(self) -> int:

@@ -84,6 +84,8 @@ class ProfileBuilder:
             subject_id=grant.subject_id,
             call_id=grant.call_id,
             expires_at=grant.expires_at,
+            grant_id=grant.nonce,
+            decision_key_fingerprint=grant.decision_key_fingerprint,
         )
 
     def explain(

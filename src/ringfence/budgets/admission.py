@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ringfence.budgets.port import BudgetMeter, Measured
 from ringfence.budgets.reservation import Reservation, Settlement, Usage
 from ringfence.budgets.scope import Chain
 from ringfence.capability.budget import Budget
 from ringfence.errors import QuotaExceeded
+
+if TYPE_CHECKING:
+    from ringfence.database.port import Cursor
 
 _LOOK_AGAIN_SECONDS = 0.05
 _CONCURRENCY = "concurrency"
@@ -75,6 +78,10 @@ class Admission:
             return await self._ask(lambda: self._meter.settle(reservation, used))
         finally:
             self.one_ended()
+
+    def settling(self, reservation: Reservation, used: Usage) -> Callable[[Cursor], None] | None:
+        """Return what settles inside a transaction of the journal, where the meter counts in the same place."""
+        return self._meter.settling(reservation, used)
 
     async def release(self, reservation: Reservation) -> Settlement:
         """Give back as `BudgetMeter.release` does, and let the next one try."""

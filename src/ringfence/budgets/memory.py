@@ -53,6 +53,10 @@ class MemoryMeter:
             self._apply(changes)
             return settlement
 
+    def settling(self, reservation: Reservation, used: Usage) -> None:
+        """Return nothing: what is in memory is in no file."""
+        del reservation, used
+
     def release(self, reservation: Reservation) -> Settlement:
         """Give all of it back; see `BudgetMeter.release`."""
         return self.settle(reservation, NOTHING_USED)

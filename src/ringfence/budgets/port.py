@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ringfence.budgets.reservation import NOT_MEASURED, Reservation, Settlement, Usage
 from ringfence.budgets.scope import Chain, Scope
 from ringfence.capability.budget import Budget
+
+if TYPE_CHECKING:
+    from ringfence.database.port import Cursor
 
 Measured = Callable[[str], Usage | None]
 """Returns what is still known about the use of a run whose owner died, by its `exec_id`."""
@@ -39,6 +42,10 @@ class BudgetMeter(Protocol):
         Raises:
             Unavailable: It could not be written; the reservation still holds all of it.
         """
+        ...
+
+    def settling(self, reservation: Reservation, used: Usage) -> Callable[[Cursor], None] | None:
+        """Return what does the same as `settle` inside a transaction of the journal, if the two share a database."""
         ...
 
     def release(self, reservation: Reservation) -> Settlement:

@@ -73,6 +73,10 @@ class RemoteMeter:
         """Have the service charge what was used; see `BudgetMeter.settle`."""
         return self._close(wire.settle_request(reservation.exec_id, used), reservation.exec_id, used.source)
 
+    def settling(self, reservation: Reservation, used: Usage) -> None:
+        """Return nothing: the service is in no transaction of ours."""
+        del reservation, used
+
     def release(self, reservation: Reservation) -> Settlement:
         """Have the service take all of it back; see `BudgetMeter.release`."""
         return self._close(wire.release_request(reservation.exec_id), reservation.exec_id, MeterSource.COUNTED)

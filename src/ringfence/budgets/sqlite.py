@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ringfence.budgets import decide, tables
 from ringfence.budgets.database import WAIT_SECONDS, Database
@@ -14,6 +14,9 @@ from ringfence.budgets.port import Measured, known_or_all
 from ringfence.budgets.reservation import NOTHING_USED, Reservation, Settlement, Usage
 from ringfence.budgets.scope import Chain, Scope
 from ringfence.capability.budget import Budget
+
+if TYPE_CHECKING:
+    from ringfence.database.port import Cursor
 
 DATABASE_NAME: Final = "ringfence.db"
 
@@ -47,6 +50,15 @@ class SqliteMeter:
             return decide.settle(reservation, {}, used)[1]
         with self._database.transaction() as cursor:
             return tables.settle(cursor, reservation.exec_id, used)
+
+    def settling(self, reservation: Reservation, used: Usage) -> Callable[[Cursor], None] | None:
+        """Return what settles in a transaction of the same file; see `BudgetMeter.settling`."""
+
+        def settle(cursor: Cursor) -> None:
+            if reservation.holds:
+                tables.settle(cursor, reservation.exec_id, used)
+
+        return settle
 
     def release(self, reservation: Reservation) -> Settlement:
         """Give all of it back; see `BudgetMeter.release`."""

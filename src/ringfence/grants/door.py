@@ -5,6 +5,8 @@ from __future__ import annotations
 from ringfence.authority.credential import Credential, ProposedCall
 from ringfence.authority.grant import Grant
 from ringfence.errors import Denied
+from ringfence.evidence.correlation import Correlation
+from ringfence.evidence.records import Asked
 from ringfence.grants.verifier import GrantVerifier
 from ringfence.ports import CallRegister
 
@@ -47,6 +49,10 @@ class Presented:
         self._admitted = self._verifier.admit(self._token, call)
         self._calls.spend(self._admitted)
         return self._admitted.grant
+
+    def asked(self, tool: str, correlation: Correlation) -> Asked:
+        """Return who asks for `tool`, for the record of a refusal."""
+        return Asked(self._tenant, self._subject_id, self.call_id, tool, correlation)
 
     def close(self) -> None:
         """End the call: whoever presents the grant again replays it."""

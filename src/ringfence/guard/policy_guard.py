@@ -37,17 +37,12 @@ class PolicyGuard:
         self, profile: Profile, operation: Operation, *, now_ms: int, consent: Consent | None = None
     ) -> Verdict:
         """Ask every rule; the strictest answer wins, and all of them are kept."""
-        declared, risk = self.risk_of(profile, operation)
+        declared = _declared(profile.safety, profile.side_effects, profile.dangers)
+        assessed = self._assess(operation.code, operation.language) if isinstance(operation, CodeRun) else None
+        risk = declared if assessed is None else max(declared, assessed)
         case = Case(profile, operation, now_ms, risk, declared, consent)
         answers = [answer for rule in self._rules if (answer := _ask(rule, case)) is not None]
-        return Verdict(tuple(answers), risk)
-
-    def risk_of(self, profile: Profile, operation: Operation) -> tuple[RiskLevel, RiskLevel]:
-        """Return the risk as it was declared, and with what the static analysis found."""
-        declared = _declared(profile.safety, profile.side_effects, profile.dangers)
-        if not isinstance(operation, CodeRun):
-            return declared, declared
-        return declared, max(declared, self._assess(operation.code, operation.language))
+        return Verdict(tuple(answers), risk, declared, assessed)
 
 
 def isolation_for(profile: Profile, operation: Operation, risk: RiskLevel) -> RequiredIsolation:

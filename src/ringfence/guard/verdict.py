@@ -25,6 +25,9 @@ class Verdict:
 
     answers: tuple[Answer, ...]
     risk: RiskLevel
+    declared: RiskLevel = RiskLevel.CRITICAL
+    assessed: RiskLevel | None = None
+    """What the static analysis found; nothing, where there was no program to look at."""
 
     @property
     def decision(self) -> Decision:

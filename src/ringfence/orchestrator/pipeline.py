@@ -12,17 +12,29 @@ from ringfence import operation as operations
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
-from ringfence.errors import CapabilityBlocked, ExecutionFailed, InvalidRequest, RingfenceError, TimedOut
-from ringfence.guard.consent import Consent
+from ringfence.errors import (
+    CapabilityBlocked,
+    Denied,
+    ExecutionFailed,
+    InvalidRequest,
+    QuotaExceeded,
+    RingfenceError,
+    TimedOut,
+)
+from ringfence.evidence import records
+from ringfence.evidence.correlation import UNKNOWN, Correlation
+from ringfence.evidence.documents import documents_of
+from ringfence.guard.consent import STANDING, Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
-from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
-from ringfence.ports import Clock, ExecCtx, Executor, Identifiers
+from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
+from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.orchestrator.metering import Metering
 
 _BOUNDS = tuple(
     (
@@ -43,7 +55,7 @@ _KEEPING_TIME = frozenset({"code", "proc"})
 
 
 class Orchestrator:
-    """Checks an operation, has it judged, and has it carried out; later authorities add steps, never another way."""
+    """Checks an operation, has it judged, written down and carried out; later parts add steps, never another way."""
 
     def __init__(
         self,
@@ -52,6 +64,7 @@ class Orchestrator:
         guard: PolicyGuard,
         clock: Clock,
         admission: Callable[[], Admission],
+        evidence: EvidenceSink,
         *,
         always_metered: bool = False,
     ) -> None:
@@ -64,6 +77,7 @@ class Orchestrator:
         self._guard = guard
         self._clock = clock
         self._admission = admission
+        self._evidence = evidence
         self._always_metered = always_metered
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
@@ -78,6 +92,7 @@ class Orchestrator:
         session_id: str | None = None,
         scope: str | None = None,
         consent: Consent | None = None,
+        correlation: Correlation = UNKNOWN,
     ) -> ExecutionResult: ...
 
     @overload
@@ -90,6 +105,7 @@ class Orchestrator:
         session_id: str | None = None,
         scope: str | None = None,
         consent: Consent | None = None,
+        correlation: Correlation = UNKNOWN,
     ) -> BrokerOutcome: ...
 
     @overload
@@ -102,6 +118,7 @@ class Orchestrator:
         session_id: str | None = None,
         scope: str | None = None,
         consent: Consent | None = None,
+        correlation: Correlation = UNKNOWN,
     ) -> Outcome: ...
 
     async def run(
@@ -113,11 +130,12 @@ class Orchestrator:
         session_id: str | None = None,
         scope: str | None = None,
         consent: Consent | None = None,
+        correlation: Correlation = UNKNOWN,
     ) -> Outcome:
         """Carry out `operation` under `profile`, with what somebody has agreed to.
 
         `session_id` is whose files are meant, where the operation does not say so itself; `scope` is who shares
-        temporary space, and is the call alone unless given.
+        temporary space, and is the call alone unless given; `correlation` is what the caller's own records call it.
 
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
@@ -126,28 +144,51 @@ class Orchestrator:
             IsolationUnavailable: No box here is as strong as the risk demands; nothing ran.
             TimedOut: A broker took longer than the profile allows; what it did stands.
             ExecutionFailed: A broker failed at its own work.
+            Unavailable: It could not be written down; without a beginning nothing ran, without an end nothing is told.
         """
         check_operation(operation)
         if profile.limits is not self._checked:
             check_limits(profile.limits)
             self._checked = profile.limits
-        verdict = self._guard.validate(profile, operation, now_ms=self._clock.now_ms(), consent=consent)
-        verdict.require_allowed()
-        executor = self._executor_of(operation.domain)
+        now_ms = self._clock.now_ms()
+        verdict = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent)
         least = isolation_for(profile, operation, verdict.risk).least
-        if least is not profile.isolation_floor:
-            profile = dataclasses.replace(profile, isolation_floor=least)
         if isinstance(operation, CodeRun):
             session_id = operation.session_id
-        exec_id = self._identifiers.new("ex")
-        ctx = ExecCtx(exec_id, profile, session_id, scope or profile.call_id or exec_id, on_output)
-        if self._always_metered or profile.scope_budgets or profile.budget != INHERITED:
-            outcome = await self._metered(executor, ctx, operation)
-        else:
-            outcome = await _carried_out(executor, ctx, operation)
+        names = records.Names(self._identifiers.new("ex"), self._identifiers.new("ev"))
+        begun = records.begin(
+            names,
+            operation,
+            profile,
+            verdict,
+            now_ms=now_ms,
+            isolation=least,
+            session_id=session_id,
+            correlation=correlation,
+            consent=consent or STANDING.get(profile.mode),
+        )
+        try:
+            verdict.require_allowed()
+            executor = self._executor_of(operation.domain)
+        except RingfenceError as refused:
+            await self._evidence.record(records.denied(begun, verdict, refused))
+            refused.details["evidence_id"] = names.envelope_id
+            raise
+        await self._evidence.begin(begun, documents_of(profile))
+        if least is not profile.isolation_floor:
+            profile = dataclasses.replace(profile, isolation_floor=least)
+        scope = scope or profile.call_id or names.exec_id
+        ctx = ExecCtx(names.exec_id, profile, session_id, scope, on_output, names.envelope_id)
+        outcome = await self._recorded(executor, ctx, operation, begun)
         if isinstance(outcome, ExecutionResult):
-            return dataclasses.replace(outcome, risk=str(verdict.risk))
-        return outcome
+            return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
+        return dataclasses.replace(outcome, evidence_id=names.envelope_id)
+
+    async def refuse(self, operation: Operation, refused: RingfenceError, who: records.Asked) -> None:
+        """Write down a call that was refused before there was a profile to judge it by."""
+        names = records.Names(self._identifiers.new("ex"), self._identifiers.new("ev"))
+        await self._evidence.record(records.turned_away(names, operation, who, refused, now_ms=self._clock.now_ms()))
+        refused.details["evidence_id"] = names.envelope_id
 
     def _executor_of(self, domain: str) -> Executor[Any, Any]:
         maker = self._executors.get(domain)
@@ -159,31 +200,43 @@ class Orchestrator:
             )
         return maker()
 
-    async def _metered(self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation) -> Outcome:
-        """Reserve, run under what was reserved, settle with what was measured; nothing runs unmetered."""
-        from ringfence.budgets.reservation import NOT_MEASURED  # not at the top: most calls have no budget
-        from ringfence.orchestrator import spending
-
-        admission, profile = self._admission(), ctx.profile
-        most, least = spending.amounts_for(operation, profile.limits)
-        chain = spending.chain_of(profile, ctx.session_id)
-        patience = profile.limits.wall_seconds
-        reservation = await admission.reserve(chain, most, ctx.exec_id, least=least, wait_seconds=patience)
-        ctx = dataclasses.replace(ctx, profile=spending.within(profile, reservation))
+    async def _recorded(
+        self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation, begun: records.Members
+    ) -> Outcome:
+        """Have it carried out, and write down how that ended together with what it is charged: all of it or nothing."""
+        metering = self._metering(ctx, operation)
         try:
+            if metering is not None:
+                ctx = dataclasses.replace(ctx, profile=await metering.reserve(ctx.profile))
             outcome = await _carried_out(executor, ctx, operation)
-        except TimedOut:
-            await admission.settle(reservation, NOT_MEASURED)
-            raise
-        except RingfenceError:
-            await admission.release(reservation)  # what we refuse or fail at has not run
+        except RingfenceError as error:
+            if metering is not None and not isinstance(error, TimedOut):
+                metering.refused()  # what we refuse or fail at has not run
+            error.details["evidence_id"] = ctx.envelope_id
+            await self._end(records.end_by_error(begun, error, _status_of(error), now_ms=self._clock.now_ms()), metering)
             raise
         except BaseException:
             # it ran, and nobody knows for how long: all of it is charged
-            await asyncio.shield(admission.settle(reservation, NOT_MEASURED))
+            await self._end(records.end_by_cancelling(begun, now_ms=self._clock.now_ms()), metering)
             raise
-        await admission.settle(reservation, spending.usage_of(outcome))
+        if metering is not None:
+            metering.measured(outcome)
+        await self._end(records.end(begun, operation, outcome, now_ms=self._clock.now_ms()), metering)
         return outcome
+
+    def _metering(self, ctx: ExecCtx, operation: Operation) -> Metering | None:
+        profile = ctx.profile
+        if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):
+            return None
+        from ringfence.orchestrator.metering import Metering  # not at the top: most calls have no budget
+
+        return Metering(self._admission(), ctx, operation)
+
+    async def _end(self, ended: records.Members, metering: Metering | None) -> None:
+        if metering is None:
+            await self._evidence.end(ended)
+        else:
+            await metering.settle_with(lambda settle: self._evidence.end(ended, settle))
 
 
 async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation) -> Outcome:
@@ -207,6 +260,16 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
         used = dataclasses.replace(outcome.used, wall_ms=math.ceil((loop.time() - began) * 1000))
         return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
     return outcome
+
+
+def _status_of(error: RingfenceError) -> Status:
+    match error:
+        case TimedOut():
+            return Status.TIMED_OUT
+        case Denied() | QuotaExceeded() | InvalidRequest():
+            return Status.DENIED
+        case _:
+            return Status.ERROR
 
 
 def check_operation(operation: Operation) -> None:

@@ -1,0 +1,262 @@
+"""The records of one execution: what is about to happen and on whose word, what came of it, or why it did not.
+
+Digests, sizes and names only: what a guest was given or gave back is never in a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ringfence.authority.levels import IsolationLevel
+from ringfence.evidence import described, effects
+from ringfence.evidence.correlation import Correlation
+from ringfence.outcome import ExecutionResult, Status
+
+if TYPE_CHECKING:
+    from ringfence.authority.profile import Profile
+    from ringfence.capability.limits import Limits
+    from ringfence.errors import RingfenceError
+    from ringfence.guard.consent import Consent
+    from ringfence.guard.verdict import Verdict
+    from ringfence.operation.form import Operation
+    from ringfence.outcome import Outcome
+
+Members = dict[str, Any]
+"""What a record says, before the log gives it its place."""
+
+BEGIN: Final = "exec.begin"
+END: Final = "exec.end"
+DENIED: Final = "decision.denied"
+ORPHANED: Final = "orphaned"
+
+_COMMON = (
+    "envelope_id",
+    "exec_id",
+    "call_id",
+    "tenant",
+    "subject_id",
+    "session_id",
+    "user_id",
+    "space_id",
+    "conversation_id",
+    "turn_id",
+    "task_id",
+    "project_id",
+    "skill_id",
+    "tool_name",
+    "request_id",
+    "traceparent",
+    "domain",
+    "language",
+    "safety",
+    "side_effect",
+)
+_STATUS = {Status.SUCCEEDED: "ok", Status.DENIED: "denied"}
+
+
+class Names(NamedTuple):
+    """What one execution is called: by us, and in the evidence."""
+
+    exec_id: str
+    envelope_id: str
+
+
+class Asked(NamedTuple):
+    """Who asked for what could not even be judged."""
+
+    tenant: str
+    subject_id: str
+    call_id: str
+    tool_name: str
+    correlation: Correlation
+
+
+def begin(
+    names: Names,
+    operation: Operation,
+    profile: Profile,
+    verdict: Verdict,
+    *,
+    now_ms: int,
+    isolation: IsolationLevel,
+    session_id: str | None,
+    correlation: Correlation,
+    consent: Consent | None,
+) -> Members:
+    """Return the record that must be durable before `operation` starts."""
+    risk = {"effective": str(verdict.risk), "declared": str(verdict.declared)}
+    if verdict.assessed is not None:
+        risk["assessed"] = str(verdict.assessed)
+    members = {
+        **_of_profile(profile),
+        **described.members(operation),
+        **correlation.members(),
+        "type": BEGIN,
+        "envelope_id": names.envelope_id,
+        "exec_id": names.exec_id,
+        "call_id": profile.call_id,
+        "tenant": profile.tenant,
+        "subject_id": profile.subject_id,
+        "grant_id": profile.grant_id,
+        "decision_key_fingerprint": profile.decision_key_fingerprint,
+        "risk": risk,
+        "isolation": str(isolation),
+        "time_ms": now_ms,
+        "produced_at_ms": now_ms,
+    }
+    if session_id is not None:
+        members["session_id"] = session_id
+    if consent is not None:
+        members["consent"] = _consent(consent)
+    return members
+
+
+def denied(begun: Mapping[str, Any], verdict: Verdict | None, refused: RingfenceError) -> Members:
+    """Return the one record of what was not allowed to begin."""
+    members = {**begun, "type": DENIED, **_refusal(refused, Status.DENIED)}
+    if verdict is not None:
+        members["rule"] = refused.details.get("rule", "")
+        members["answers"] = [
+            {"rule": answer.rule, "decision": str(answer.decision), "code": answer.code, "reason": answer.reason}
+            for answer in verdict.answers
+            if answer.code
+        ]
+    members["finished_at_ms"] = begun["produced_at_ms"]
+    return members
+
+
+def turned_away(names: Names, operation: Operation, who: Asked, refused: RingfenceError, *, now_ms: int) -> Members:
+    """Return the one record of a call whose grant was not accepted."""
+    return {
+        **described.members(operation),
+        **who.correlation.members(),
+        "type": DENIED,
+        "envelope_id": names.envelope_id,
+        "exec_id": names.exec_id,
+        "call_id": who.call_id,
+        "tenant": who.tenant,
+        "subject_id": who.subject_id,
+        "tool_name": who.tool_name,
+        "time_ms": now_ms,
+        "produced_at_ms": now_ms,
+        "finished_at_ms": now_ms,
+        **_refusal(refused, Status.DENIED),
+    }
+
+
+def end(begun: Mapping[str, Any], operation: Operation, outcome: Outcome, *, now_ms: int) -> Members:
+    """Return what came of the execution that `begun` announced."""
+    members = _ending(begun, now_ms)
+    members.update(effects.observed(operation, outcome))
+    if isinstance(outcome, ExecutionResult):
+        members.update(_of_result(outcome))
+    else:
+        members["status"], members["outcome"] = "ok", str(Status.SUCCEEDED)
+    return members
+
+
+def end_by_error(begun: Mapping[str, Any], error: RingfenceError, status: Status, *, now_ms: int) -> Members:
+    """Return how an execution ended that brought no outcome: refused after it began, failed, or timed out."""
+    return {**_ending(begun, now_ms), **_refusal(error, status)}
+
+
+def end_by_cancelling(begun: Mapping[str, Any], *, now_ms: int) -> Members:
+    """Return how an execution ended whose caller no longer wanted it."""
+    return {**_ending(begun, now_ms), "status": "error", "outcome": str(Status.CANCELLED), "reason": "cancelled"}
+
+
+def end_of_orphan(begun: Mapping[str, Any], *, now_ms: int) -> Members:
+    """Return the end of an execution whose process died: whether it was carried out, nobody can tell any more."""
+    return {
+        **_ending(begun, now_ms),
+        "status": "error",
+        "outcome": str(Status.ERROR),
+        "error_code": "TOOL.EXECUTION_FAILED",
+        "reason": ORPHANED,
+        "retryable": False,
+    }
+
+
+def end_of_unstarted(begun: Mapping[str, Any], *, now_ms: int) -> Members:
+    """Return the end of an execution that was not started, because its beginning seemed not to be written."""
+    return {**_ending(begun, now_ms), "status": "error", "outcome": str(Status.ERROR), "reason": "not_started"}
+
+
+def _ending(begun: Mapping[str, Any], now_ms: int) -> Members:
+    members = {name: begun[name] for name in _COMMON if name in begun}
+    return {**members, "type": END, "time_ms": now_ms, "finished_at_ms": now_ms}
+
+
+def _of_result(result: ExecutionResult) -> Members:
+    members: Members = {
+        "status": _STATUS.get(result.status, "error"),
+        "outcome": str(result.status),
+        "timed_out": result.timed_out,
+        "killed": result.killed,
+        "backend": result.backend,
+        "sandbox_type": str(result.sandbox_type),
+        "sandbox_id": result.sandbox_id,
+        "layers": result.isolation.to_dict(),
+    }
+    optional = {
+        "exit_code": result.exit_code,
+        "killed_by": result.killed_by,
+        "error_code": result.error_code,
+        "reason": result.reason,
+        "error_reason": result.error,
+    }
+    members.update((name, value) for name, value in optional.items() if value is not None)
+    return members
+
+
+def _refusal(error: RingfenceError, status: Status) -> Members:
+    """Return what is safe to tell of an error: its message may quote what the caller sent."""
+    return {
+        "status": _STATUS.get(status, "error"),
+        "outcome": str(status),
+        "error_code": error.code,
+        "reason": error.reason,
+        "retryable": error.retryable,
+    }
+
+
+def _consent(consent: Consent) -> Members:
+    members = {"source": consent.source.value, "id": consent.consent_id, "approver": consent.approver}
+    return {name: value for name, value in members.items() if value}
+
+
+def _of_profile(profile: Profile) -> Members:
+    members = {
+        "tool_name": profile.tool_name,
+        "manifest_version": profile.manifest_version,
+        "policy_version_hash": profile.policy_version_hash,
+        "profile_hash": profile.profile_hash,
+        "safety": str(profile.safety),
+        "side_effect": str(profile.side_effect),
+        "security_mode": str(profile.security_mode),
+        "mode": str(profile.mode),
+        "limits": _limits(profile.limits),
+    }
+    if profile.role is not None:
+        members["role"] = profile.role
+    return members
+
+
+@lru_cache(maxsize=64)
+def _limits(limits: Limits) -> Mapping[str, int]:
+    """Return the limits without fractions: a record holds no number that JSON readers could round."""
+    return {
+        "wall_ms": round(limits.wall_seconds * 1000),
+        "cpu_ms": round(limits.cpu_seconds * 1000),
+        "millicpus": round(limits.cpus * 1000),
+        "memory_bytes": limits.memory_bytes,
+        "pids": limits.pids,
+        "disk_bytes": limits.disk_bytes,
+        "stdout_bytes": limits.stdout_bytes,
+        "stderr_bytes": limits.stderr_bytes,
+        "artifact_bytes": limits.artifact_bytes,
+        "max_bytes_in": limits.max_bytes_in,
+        "max_bytes_out": limits.max_bytes_out,
+    }

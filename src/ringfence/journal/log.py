@@ -1,0 +1,124 @@
+"""One log: what a single transaction adds to it, and nothing of that before the transaction is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringfence.evidence.note import Checkpoint, sign_note
+from ringfence.evidence.records import BEGIN, DENIED, END
+from ringfence.journal import store
+
+if TYPE_CHECKING:
+    from ringfence.database.port import Cursor
+    from ringfence.evidence.documents import Document
+    from ringfence.evidence.records import Members
+    from ringfence.evidence.sealing import Head, Sealed
+    from ringfence.journal.signer import Signer
+
+
+class Written(NamedTuple):
+    """A record with the place it was given."""
+
+    members: Members
+    sealed: Sealed
+
+
+class Begun(NamedTuple):
+    """An execution that has no end yet."""
+
+    seq: int
+    started_ms: int
+
+
+@dataclass
+class Log:
+    """Where a log stands, as far as it is durable."""
+
+    state: store.LogState
+    """As it was when this process took it."""
+    head: Head
+    signed: int
+    """How many of its records the last checkpoint covers."""
+    begun: dict[str, Begun] = field(default_factory=dict)
+    documents: set[str] = field(default_factory=set)
+    """What is known to be kept already."""
+
+    def became(self, draft: Draft) -> None:
+        """Take over what a transaction has made durable."""
+        self.head, self.signed = draft.head, draft.signed
+        self.begun.update(draft.begun)
+        for exec_id in draft.ended:
+            self.begun.pop(exec_id, None)
+        if len(self.documents) > _MOST_DOCUMENTS:
+            self.documents.clear()
+        self.documents.update(draft.documents)
+
+
+class Draft:
+    """What one transaction is about to add to a log; dropped with it when it fails."""
+
+    def __init__(self, log: Log, cursor: Cursor) -> None:
+        """Nothing is added yet."""
+        self._log = log
+        self._cursor = cursor
+        self._rows: list[store.Row] = []
+        self.head, self.signed = log.head, log.signed
+        self.written: list[Written] = []
+        self.begun: dict[str, Begun] = {}
+        self.ended: list[str] = []
+        self.documents: list[str] = []
+
+    def add(self, members: Members, documents: Sequence[Document] = ()) -> None:
+        """Give a record its place.
+
+        Raises:
+            InvalidRequest: It has no canonical form.
+        """
+        sealed, self.head = self.head.seal(members)
+        self.written.append(Written(members, sealed))
+        kind, exec_id, time_ms = members["type"], members.get("exec_id"), members["time_ms"]
+        self._rows.append(store.Row(sealed.seq, time_ms, kind, exec_id, sealed.hash, sealed.text))
+        for document in documents:
+            if document.digest not in self._log.documents:
+                store.keep_document(self._cursor, document.digest, document.kind, document.body)
+                self.documents.append(document.digest)
+        if kind == BEGIN:
+            self.begun[exec_id] = Begun(sealed.seq, time_ms)
+            store.open_exec(self._cursor, exec_id, self._log.state.number, sealed.seq)
+        elif kind == END:
+            began = self.begun.get(exec_id) or self._log.begun.get(exec_id)
+            if began is None:
+                raise store.LogTaken(f"{exec_id} is not open in this log, so it cannot end in it")
+            self.ended.append(exec_id)
+            self._close(began.seq, sealed.seq, began.started_ms, members)
+        elif kind == DENIED:
+            self._close(sealed.seq, sealed.seq, time_ms, members)
+
+    def finish(self) -> None:
+        """Write the records themselves."""
+        if self._rows:
+            store.append(self._cursor, self._log.state, self._rows)
+            self._rows = []
+
+    def sign(self, signer: Signer, now_ms: int) -> str:
+        """Sign the log as it will be after this transaction, and return the note."""
+        self.finish()
+        size, frontier = self.head.size, self.head.frontier
+        checkpoint = Checkpoint(f"{signer.name}/{self.head.log_id}", size, frontier.root(), (f"time {now_ms}",))
+        note = sign_note(checkpoint.text(), signer.name, signer.public, signer.sign)
+        kept = store.Checkpoint(size, now_ms, checkpoint.root, frontier.to_text(), note)
+        store.add_checkpoint(self._cursor, self._log.state, kept)
+        self.signed = size
+        return note
+
+    def _close(self, begin_seq: int, end_seq: int, started_ms: int, members: Members) -> None:
+        found_by = {name: members.get(name) for name in store.ID_FIELDS}
+        number, exec_id, outcome = self._log.state.number, members["exec_id"], members["outcome"]
+        store.close_exec(
+            self._cursor, store.Exec(exec_id, number, begin_seq, end_seq, started_ms, outcome, **found_by)
+        )
+
+
+_MOST_DOCUMENTS = 4096

@@ -1,0 +1,102 @@
+"""Finds a log for this process to write, and ends what dead processes had begun: as orphaned, and with its budget.
+
+Whoever died did so between two transactions, so its log is whole; what is missing are the ends, and nobody else will
+write them. What its boxes left on the machine is swept by the backend before it starts the first box of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringfence.budgets import tables
+from ringfence.budgets.owner import this_process
+from ringfence.budgets.reservation import NOT_MEASURED
+from ringfence.evidence import records
+from ringfence.evidence.merkle import Frontier
+from ringfence.evidence.sealing import Head, read_record
+from ringfence.journal import store
+from ringfence.journal.log import Begun, Draft, Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringfence.database.port import Cursor
+    from ringfence.journal.signer import Signer
+    from ringfence.ports import Identifiers
+
+
+class Taken(NamedTuple):
+    """The log this process writes from now on, and what taking it has written."""
+
+    log: Log
+    notes: tuple[str, ...]
+    """The checkpoints of the logs that were set right."""
+
+
+def take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer]) -> Taken:
+    """End what dead processes left open, in their own logs, and take a free log, or a new one."""
+    owner = this_process()
+    notes = []
+    for dead in store.dead_logs(cursor):
+        log = _log_of(store.adopt(cursor, dead, owner))
+        note = _end_orphans(cursor, log, now_ms, signer)
+        if note is not None:
+            notes.append(note)
+        store.release_log(cursor, log.state)
+    log = _log_of(store.take_log(cursor, owner, now_ms, identifiers.new("lg")))
+    note = _end_orphans(cursor, log, now_ms, signer)  # a process that was closed while something ran left it open too
+    if note is not None:
+        notes.append(note)
+    return Taken(log, tuple(notes))
+
+
+def resume(cursor: Cursor, log: Log, now_ms: int) -> Log:
+    """Return our own log as it really is, after a transaction of which nobody can tell whether it was kept.
+
+    Raises:
+        LogTaken: It is not ours any more.
+    """
+    state = store.state(cursor, log.state.number)
+    if state.term != log.state.term:
+        raise store.LogTaken(f"log {state.log_id} was taken over by another process")
+    found = _log_of(state)
+    draft = Draft(found, cursor)
+    for begun in store.open_execs(cursor, state.number):
+        if begun.exec_id in log.begun:
+            found.begun[begun.exec_id] = log.begun[begun.exec_id]
+            continue
+        # its caller was told that it could not begin
+        begin = _begin_of(cursor, begun)
+        found.begun[begun.exec_id] = Begun(begun.seq, begin["time_ms"])
+        draft.add(records.end_of_unstarted(begin, now_ms=now_ms))
+    draft.finish()
+    found.became(draft)
+    return found
+
+
+def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Callable[[], Signer]) -> str | None:
+    left = store.open_execs(cursor, log.state.number)
+    if not left:
+        return None
+    draft = Draft(log, cursor)
+    for begun in left:
+        begin = _begin_of(cursor, begun)
+        log.begun[begun.exec_id] = Begun(begun.seq, begin["time_ms"])
+        draft.add(records.end_of_orphan(begin, now_ms=now_ms))
+        tables.settle(cursor, begun.exec_id, NOT_MEASURED)
+    note = draft.sign(signer(), now_ms)
+    log.became(draft)
+    return note
+
+
+def _begin_of(cursor: Cursor, begun: store.OpenExec) -> records.Members:
+    row = store.record(cursor, begun.log, begun.seq)
+    if row is None or row.text is None:  # it was tampered with: verifying says so, and this must not stop everything
+        return {"exec_id": begun.exec_id, "time_ms": 0}
+    return read_record(row.text)
+
+
+def _log_of(state: store.LogState) -> Log:
+    frontier = Frontier.from_text(state.frontier) if state.frontier else Frontier()
+    head = Head(state.log_id, state.size, state.last_hash, frontier.extend(state.hashes))
+    return Log(state, head, signed=state.frontier_size)

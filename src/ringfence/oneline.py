@@ -1,0 +1,106 @@
+"""One call in one line: `run` and `perform`, for whoever needs neither a manager nor an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringfence import arguments
+from ringfence.capability.limits import Limits
+from ringfence.evidence.correlation import UNKNOWN, Correlation
+from ringfence.facade import Content, ExecutionRequest, SandboxManager
+from ringfence.outcome import ExecutionResult, OnOutput, Outcome
+from ringfence.portal import portal
+
+if TYPE_CHECKING:
+    from ringfence.operation.brokered import Brokered
+
+
+def run(
+    code: str | bytes,
+    *,
+    language: str = "python",
+    timeout: float | None = None,
+    args: Iterable[str] = (),
+    stdin: Content = b"",
+    files: Mapping[str, Content] | None = None,
+    inputs: Mapping[str, Content] | None = None,
+    env: Mapping[str, str] | None = None,
+    packages: Iterable[str] = (),
+    preload: Iterable[str] = (),
+    memory_mb: int | None = None,
+    limits: Limits | None = None,
+    session_id: str | None = None,
+    isolation: str = "auto",
+    security_mode: str = "strict",
+    pool_size: int | None = None,
+    home: str | Path | None = None,
+    policy_file: str | Path | None = None,
+    role: str | None = None,
+    correlation: Correlation = UNKNOWN,
+    on_output: OnOutput | None = None,
+) -> ExecutionResult:
+    """Run `code` in a box of its own and wait for it; works in any thread, also beside a running event loop.
+
+    `on_output` is called from Ringfence's own thread.
+
+    Raises:
+        InvalidRequest: Something about the request is wrong; nothing ran.
+        IsolationUnavailable: This machine cannot isolate it; nothing ran.
+        Denied: The policy does not allow it; nothing ran.
+    """
+    request = ExecutionRequest(
+        code,
+        language,
+        timeout,
+        args,
+        stdin,
+        files or {},
+        inputs or {},
+        env or {},
+        packages,
+        preload,
+        arguments.with_memory(limits, memory_mb),
+    )
+    manager = SandboxManager(
+        session_id,
+        security_mode=security_mode,
+        isolation=isolation,
+        pool_size=pool_size,
+        home=home,
+        policy_file=policy_file,
+        role=role,
+        correlation=correlation,
+    )
+    manager.keep_engine()
+    return portal().call(manager.execute(request, on_output=on_output))
+
+
+def perform(
+    operation: Brokered,
+    *,
+    session_id: str | None = None,
+    limits: Limits | None = None,
+    home: str | Path | None = None,
+    policy_file: str | Path | None = None,
+    role: str | None = None,
+    correlation: Correlation = UNKNOWN,
+) -> Outcome:
+    """Carry out one operation as `SandboxManager.perform` does, and wait for it.
+
+    Temporary space is the session's in this process, and stays until it is freed or the process ends.
+    """
+    # only a program needs a box, and nobody else should have to keep one ready
+    pool_size = None if getattr(operation, "kind", "") == "proc_exec" else 0
+    manager = SandboxManager(
+        session_id,
+        limits=limits,
+        home=home,
+        policy_file=policy_file,
+        role=role,
+        pool_size=pool_size,
+        correlation=correlation,
+    )
+    manager.keep_engine()
+    return portal().call(manager.perform(operation))

@@ -1,0 +1,67 @@
+"""One run's budget: reserved before it starts, its limits lowered to that, settled in the transaction of its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ringfence.authority.profile import Profile
+from ringfence.budgets.reservation import NOT_MEASURED, NOTHING_USED, Reservation
+from ringfence.orchestrator import spending
+
+if TYPE_CHECKING:
+    from ringfence.budgets.admission import Admission
+    from ringfence.operation.form import Operation
+    from ringfence.outcome import Outcome
+    from ringfence.ports import AlsoWrite, ExecCtx
+
+
+class Metering:
+    """Made for a run that somebody's budget bounds."""
+
+    def __init__(self, admission: Admission, ctx: ExecCtx, operation: Operation) -> None:
+        """Nothing is reserved yet."""
+        self._admission = admission
+        self._ctx = ctx
+        self._operation = operation
+        self._reservation: Reservation | None = None
+        self._used = NOT_MEASURED
+
+    async def reserve(self, profile: Profile) -> Profile:
+        """Hold what the run may use at most, and return the profile that keeps it within that.
+
+        Raises:
+            QuotaExceeded: A scope has too little left.
+            Unavailable: Nobody can tell how much is left.
+        """
+        most, least = spending.amounts_for(self._operation, profile.limits)
+        chain = spending.chain_of(profile, self._ctx.session_id)
+        patience = profile.limits.wall_seconds
+        self._reservation = await self._admission.reserve(
+            chain, most, self._ctx.exec_id, least=least, wait_seconds=patience
+        )
+        return spending.within(profile, self._reservation)
+
+    def measured(self, outcome: Outcome) -> None:
+        """Charge what `outcome` says was used, instead of all that was reserved."""
+        self._used = spending.usage_of(outcome)
+
+    def refused(self) -> None:
+        """Charge nothing: what was reserved for never ran."""
+        self._used = NOTHING_USED
+
+    async def settle_with(self, write: Callable[[AlsoWrite | None], Awaitable[None]]) -> None:
+        """Have `write` record the end, and settle with it, or after it where the budget is counted elsewhere."""
+        reservation = self._reservation
+        if reservation is None:
+            await write(None)
+            return
+        settle = self._admission.settling(reservation, self._used)
+        try:
+            await write(settle)
+        finally:
+            if settle is None:
+                await asyncio.shield(self._admission.settle(reservation, self._used))
+            else:
+                self._admission.one_ended()
