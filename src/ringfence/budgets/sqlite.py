@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Self
 
 from ringfence.budgets import decide, tables
-from ringfence.budgets.database import WAIT_SECONDS, Database
 from ringfence.budgets.decide import Standing
 from ringfence.budgets.owner import is_gone, this_process
 from ringfence.budgets.port import Measured, known_or_all
 from ringfence.budgets.reservation import NOTHING_USED, Reservation, Settlement, Usage
 from ringfence.budgets.scope import Chain, Scope
 from ringfence.capability.budget import Budget
-
-if TYPE_CHECKING:
-    from ringfence.database.port import Cursor
-
-DATABASE_NAME: Final = "ringfence.db"
+from ringfence.database.port import WAIT_SECONDS, Cursor, Database
+from ringfence.database.sqlite import SqliteDatabase
 
 
 class SqliteMeter:
@@ -27,13 +23,13 @@ class SqliteMeter:
     waits = True
 
     def __init__(self, database: Database) -> None:
-        """Count in `database`, which must know `tables.create`."""
+        """Count in `database`."""
         self._database = database
 
     @classmethod
     def in_home(cls, home: Path, *, wait_seconds: float = WAIT_SECONDS) -> Self:
         """Return the meter of the instance whose state lives in `home`; nothing is opened yet."""
-        return cls(Database(home / DATABASE_NAME, tables.create, wait_seconds=wait_seconds))
+        return cls(SqliteDatabase.in_home(home, wait_seconds=wait_seconds))
 
     def reserve(self, chain: Chain, amounts: Budget, exec_id: str, *, least: Budget | None = None) -> Reservation:
         """Hold `amounts` for `exec_id`; see `BudgetMeter.reserve`."""

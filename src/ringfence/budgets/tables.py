@@ -15,24 +15,8 @@ from ringfence.capability.budget import KINDS, Budget, read_budget
 from ringfence.errors import InvalidRequest, RingfenceError, Unavailable
 
 if TYPE_CHECKING:
-    from sqlite3 import Cursor
+    from ringfence.database.port import Cursor
 
-_TABLES = (
-    """
-    CREATE TABLE IF NOT EXISTS budget_account (
-        scope TEXT NOT NULL, tenant TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL,
-        settled INTEGER NOT NULL CHECK (typeof(settled) = 'integer' AND settled >= 0),
-        held INTEGER NOT NULL CHECK (typeof(held) = 'integer' AND held >= 0),
-        PRIMARY KEY (scope, tenant, name, kind)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS budget_reservation (
-        exec_id TEXT NOT NULL PRIMARY KEY, amounts TEXT NOT NULL, holds TEXT NOT NULL,
-        boot_id TEXT NOT NULL, pid_namespace TEXT NOT NULL, pid INTEGER NOT NULL, started INTEGER NOT NULL
-    ) WITHOUT ROWID
-    """,
-)
 _STANDING = "SELECT kind, settled, held FROM budget_account WHERE scope = ? AND tenant = ? AND name = ?"
 _CHANGE = """
     UPDATE budget_account SET settled = settled + ?, held = held + ?
@@ -41,12 +25,6 @@ _CHANGE = """
 _BEGIN = "INSERT INTO budget_account (scope, tenant, name, kind, settled, held) VALUES (?, ?, ?, ?, ?, ?)"
 _OPEN = "INSERT INTO budget_reservation VALUES (?, ?, ?, ?, ?, ?, ?)"
 _OWNED = "SELECT exec_id, boot_id, pid_namespace, pid, started FROM budget_reservation ORDER BY exec_id"
-
-
-def create(cursor: Cursor) -> None:
-    """Make the tables where they are not there yet."""
-    for table in _TABLES:
-        cursor.execute(table)
 
 
 def reserve(

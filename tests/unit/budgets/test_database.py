@@ -16,13 +16,14 @@ import pytest
 from tests.unit.budgets.accounts import TENANT, chain_of, used
 
 from ringfence.budgets import tables
-from ringfence.budgets.database import Database
 from ringfence.budgets.decide import Standing
 from ringfence.budgets.owner import this_process
 from ringfence.budgets.reservation import NOT_MEASURED
-from ringfence.budgets.sqlite import DATABASE_NAME, SqliteMeter
+from ringfence.budgets.sqlite import SqliteMeter
 from ringfence.capability.budget import Budget
+from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
 from ringfence.errors import QuotaExceeded, Unavailable
+from ringfence.journal import store
 
 CHAIN = chain_of(Budget(calls=1000, cpu_ms=10**6))
 ONE = Budget(calls=1, cpu_ms=10)
@@ -134,6 +135,7 @@ from pathlib import Path
 from ringfence.budgets.scope import *
 from ringfence.budgets.sqlite import SqliteMeter
 from ringfence.capability.budget import Budget
+from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
 from ringfence.errors import Unavailable
 if sys.argv[2] != "0":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
@@ -182,15 +184,12 @@ def test_a_full_disk_refuses_and_keeps_what_was_given(tmp_path: Path) -> None:
 
 
 def test_a_record_of_the_run_and_its_reservation_are_one_transaction(tmp_path: Path) -> None:
-    def journal(cursor: sqlite3.Cursor) -> None:
-        cursor.execute("CREATE TABLE IF NOT EXISTS journal (exec_id TEXT PRIMARY KEY)")
-
-    database = Database(tmp_path / DATABASE_NAME, tables.create, journal)
+    database = SqliteDatabase.in_home(tmp_path)
     meter = SqliteMeter(database)
 
     def interrupted() -> None:
         with database.transaction() as cursor:
-            cursor.execute("INSERT INTO journal VALUES ('ex')")
+            store.open_exec(cursor, "ex", 1, 0)
             tables.reserve(cursor, CHAIN, ONE, "ex", this_process())
             raise KeyboardInterrupt
 
@@ -198,16 +197,17 @@ def test_a_record_of_the_run_and_its_reservation_are_one_transaction(tmp_path: P
         interrupted()
     assert meter.standing(TENANT, "calls") == Standing()
     with database.transaction() as cursor:
-        cursor.execute("INSERT INTO journal VALUES ('ex')")
+        store.open_exec(cursor, "ex", 1, 0)
         tables.reserve(cursor, CHAIN, ONE, "ex", this_process())
     with database.transaction() as cursor:
+        assert [begun.exec_id for begun in store.open_execs(cursor)] == ["ex"]
         assert tables.settle(cursor, "ex", used(calls=1, cpu_ms=1)).was_open
     assert meter.standing(TENANT, "cpu_ms") == Standing(1, 0)
     meter.close()
 
 
 def test_a_denial_can_be_recorded_in_the_transaction_that_was_refused(tmp_path: Path) -> None:
-    database = Database(tmp_path / DATABASE_NAME, tables.create)
+    database = SqliteDatabase.in_home(tmp_path)
     with database.transaction() as cursor:
         with pytest.raises(QuotaExceeded):
             tables.reserve(cursor, chain_of(Budget(calls=0)), ONE, "ex", this_process())

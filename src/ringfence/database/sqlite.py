@@ -1,0 +1,259 @@
+"""The SQLite file of a home: one writer at a time, all of a transaction or nothing, and a refusal when it cannot.
+
+Evidence and budgets are both in it, so that a run is begun in the very transaction that reserves for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from ringfence.database.port import WAIT_SECONDS
+from ringfence.errors import Unavailable
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection, Error
+
+    from ringfence.database.port import Cursor
+    from ringfence.database.sqlite_cursor import SqliteCursor
+
+DATABASE_NAME: Final = "ringfence.db"
+_FIRST_PAUSE = 0.0002
+_LONGEST_PAUSE = 0.01
+_LONGEST_CLOSE = 60.0
+
+
+class SqliteDatabase:
+    """Implements `port.Database`: one connection that writes, opened on first use and never carried into a fork."""
+
+    def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
+        """Nothing is opened yet."""
+        self._path = path
+        self._wait_seconds = wait_seconds
+        self._connection: Connection | None = None
+        self._busy_ms = -1
+        self._lock_fd: int | None = None
+        # protects the connection: one transaction at a time
+        self._turn = threading.Lock()
+        _IN_THIS_PROCESS.add(self)
+
+    @classmethod
+    def in_home(cls, home: Path, *, wait_seconds: float = WAIT_SECONDS) -> Self:
+        """Return the database of the instance whose state lives in `home`."""
+        return cls(home / DATABASE_NAME, wait_seconds=wait_seconds)
+
+    def leave_to_parent(self) -> None:
+        """Begin anew in a forked child; the parent's connection is never closed, for that could write to its log."""
+        if self._connection is not None:
+            # one reference too many, or the interpreter closes it when the child ends
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+            self._connection = None
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+        self._turn = threading.Lock()
+
+    @contextlib.contextmanager
+    def transaction(self, wait_seconds: float | None = None) -> Iterator[Cursor]:
+        """Yield a cursor in the only transaction there is now; see `Database.transaction`."""
+        import sqlite3
+
+        wait = self._wait_seconds if wait_seconds is None else wait_seconds
+        with self._alone(wait):
+            try:
+                cursor = self._cursor(wait)
+                cursor.execute("BEGIN IMMEDIATE")
+                with self._undone_on_error(cursor):
+                    yield cursor
+                    cursor.execute("COMMIT")
+            except sqlite3.Error as error:
+                # whatever else the connection has seen, the next transaction begins with a new one
+                if _primary(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL):
+                    self._drop()
+                raise self._unavailable(error, wait) from error
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Cursor]:
+        """Yield a cursor that sees everything as it is now; see `Database.reading`."""
+        import sqlite3
+
+        from ringfence.database.sqlite_cursor import SqliteCursor
+
+        with self._alone(self._wait_seconds):
+            try:
+                self._cursor(self._wait_seconds)
+                # a connection of its own: whoever reads for long must keep neither the turn nor the file
+                reader = self._connect(self._wait_seconds)
+            except sqlite3.Error as error:
+                raise self._unavailable(error, self._wait_seconds) from error
+        try:
+            cursor = reader.cursor(SqliteCursor)
+            cursor.execute("PRAGMA query_only=ON")
+            cursor.execute("BEGIN")
+            yield cursor
+        except sqlite3.Error as error:
+            raise self._unavailable(error, self._wait_seconds) from error
+        finally:
+            # alone, because closing the last connection writes the log back
+            with self._alone(_LONGEST_CLOSE):
+                reader.close()
+
+    @contextlib.contextmanager
+    def _undone_on_error(self, cursor: SqliteCursor) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            import sqlite3
+
+            # a connection whose transaction cannot be ended is not used again
+            try:
+                if cursor.connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+            except sqlite3.Error:
+                self._drop()
+            raise
+
+    @contextlib.contextmanager
+    def _alone(self, wait_seconds: float) -> Iterator[None]:
+        """Keep every other thread and process from writing to the file, checkpointing or closing it.
+
+        SQLite's own lock leaves a checkpoint and the next write apart; in every release before 3.51.3 the two can meet
+        and lose pages for good (the WAL-reset bug).
+        """
+        deadline = time.monotonic() + wait_seconds
+        if not self._turn.acquire(timeout=max(0.0, wait_seconds)):
+            raise self._busy(wait_seconds)
+        try:
+            if self._lock_fd is None:
+                self._lock_fd = self._open_lock()
+            fd = self._lock_fd
+            pause = _FIRST_PAUSE
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise self._busy(wait_seconds) from None
+                time.sleep(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+            try:
+                yield
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:
+            self._turn.release()
+
+    def _open_lock(self) -> int:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise self._broken(error.strerror or str(error)) from error
+
+    def _cursor(self, wait_seconds: float) -> SqliteCursor:
+        from ringfence.database.sqlite_cursor import SqliteCursor
+
+        if self._connection is None:
+            self._connection, self._busy_ms = self._prepared(wait_seconds), -1
+        cursor = self._connection.cursor(SqliteCursor)
+        busy_ms = int(wait_seconds * 1000)
+        if busy_ms != self._busy_ms:
+            cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
+            self._busy_ms = busy_ms
+        return cursor
+
+    def _prepared(self, wait_seconds: float) -> Connection:
+        from ringfence.database.migrations import SQLITE, migrate
+        from ringfence.database.sqlite_cursor import SqliteCursor
+
+        # Made by us, so that nobody else on the machine reads what was run; and only when it is new, because closing
+        # any descriptor of a file gives up all of SQLite's locks on it.
+        with contextlib.suppress(OSError):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        connection = self._connect(wait_seconds)
+        try:
+            cursor = connection.cursor(SqliteCursor)
+            (mode,) = cursor.execute("PRAGMA journal_mode=WAL").fetchone()
+            if mode != "wal":
+                raise self._broken(f"its file system gives journal mode {mode!r}, not 'wal'")
+            cursor.execute("PRAGMA synchronous=FULL")
+            cursor.execute("BEGIN IMMEDIATE")
+            migrate(cursor, SQLITE, self._path.name)
+            cursor.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect(self, wait_seconds: float) -> Connection:
+        import sqlite3
+
+        return sqlite3.connect(
+            self._path, timeout=wait_seconds, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """Let go of the file; a later transaction opens it again.
+
+        Raises:
+            Unavailable: Somebody else holds it for too long.
+        """
+        if self._connection is not None:
+            with self._alone(self._wait_seconds):
+                self._drop()
+        with self._turn:
+            if self._lock_fd is not None:
+                os.close(self._lock_fd)
+                self._lock_fd = None
+
+    def _unavailable(self, error: Error, wait_seconds: float) -> Unavailable:
+        import sqlite3
+
+        primary = _primary(error)
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return self._busy(wait_seconds)
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return self._broken(str(error), fix=f"restore {self._path} from a copy, or move it away to begin from zero")
+        if primary == sqlite3.SQLITE_FULL:
+            return self._broken(str(error), fix="free some disk space")
+        if primary == sqlite3.SQLITE_READONLY:
+            return self._broken(str(error), fix=f"let this user write to {self._path} and its directory")
+        return self._broken(str(error))
+
+    def _busy(self, wait_seconds: float) -> Unavailable:
+        return Unavailable(f"{self._path.name} is held by somebody else for {wait_seconds:g} s", reason="busy")
+
+    def _broken(self, why: str, fix: str | None = None) -> Unavailable:
+        what = f"{self._path.name} cannot be used, so nothing is recorded, nothing is counted and nothing runs"
+        return Unavailable(f"{what}: {why}", fix=fix)
+
+
+def _primary(error: Error) -> int | None:
+    """Return SQLite's own code without its details; what the Python module raises on its own has none."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+_IN_THIS_PROCESS: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for database in tuple(_IN_THIS_PROCESS):
+        database.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

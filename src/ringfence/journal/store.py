@@ -1,0 +1,416 @@
+"""The journal as tables; every function works inside a transaction that its caller has begun and will end.
+
+Nothing is hashed here: what a record says and how it is sealed is decided before it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringfence.budgets.owner import Owner, is_gone
+from ringfence.database.migrations import RECORDS_PER_LOG
+from ringfence.errors import InvalidRequest, Unavailable
+
+if TYPE_CHECKING:
+    from ringfence.database.port import Cursor, Value
+
+NO_HASH: Final = bytes(32)
+_ROWS_AT_ONCE = 500
+
+
+class LogTaken(Unavailable):
+    """Another writer has this log now, or wrote to it; whoever sees this takes a log anew before writing again."""
+
+    default_reason = "log_taken"
+
+
+class Row(NamedTuple):
+    """One record as it is kept; a pruned one has no `text`."""
+
+    seq: int
+    time_ms: int
+    type: str
+    exec_id: str | None
+    hash: bytes
+    text: str | None
+
+
+class Log(NamedTuple):
+    """A log as everybody sees it; records before `first_seq` were dropped."""
+
+    number: int
+    log_id: str
+    created_ms: int
+    owner: Owner
+    held: bool
+    first_seq: int
+    first_prev: bytes
+    first_frontier: str
+
+
+class Checkpoint(NamedTuple):
+    """What was signed when a log had `size` records."""
+
+    size: int
+    time_ms: int
+    root: bytes
+    frontier: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A log as its new writer finds it; `term` is what tells this writer from the ones before it."""
+
+    number: int
+    term: int
+    log_id: str
+    size: int
+    last_hash: bytes
+    frontier: str
+    """As of `frontier_size` records; empty for none."""
+    frontier_size: int
+    hashes: tuple[bytes, ...]
+    """Of the records since."""
+    was_dead: bool
+    """Whether its last writer ended without releasing it, so that begins may be left open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """Where the two records of an exec are that is over (one and the same for a denial), and what it is found by."""
+
+    exec_id: str
+    log: int
+    begin_seq: int
+    end_seq: int
+    started_ms: int
+    outcome: str
+    tenant: str | None = None
+    space_id: str | None = None
+    user_id: str | None = None
+    subject_id: str | None = None
+    session_id: str | None = None
+    conversation_id: str | None = None
+    turn_id: str | None = None
+    task_id: str | None = None
+    project_id: str | None = None
+    skill_id: str | None = None
+    tool_name: str | None = None
+    call_id: str | None = None
+    envelope_id: str | None = None
+
+
+class OpenExec(NamedTuple):
+    """A begin that has no end yet."""
+
+    exec_id: str
+    log: int
+    seq: int
+
+
+ID_FIELDS: Final = (
+    "envelope_id",
+    "call_id",
+    "turn_id",
+    "task_id",
+    "conversation_id",
+    "session_id",
+    "project_id",
+    "skill_id",
+    "user_id",
+    "space_id",
+    "subject_id",
+    "tenant",
+    "tool_name",
+)
+"""What execs are found by, beside their outcome: those that fewest execs share come first."""
+
+# --- logs: who writes where ---
+
+
+def take_log(cursor: Cursor, owner: Owner, now_ms: int, new_log_id: str) -> LogState:
+    """Adopt the lowest log that was released or whose writer is gone, or begin a new one, named `new_log_id`."""
+    highest = 0
+    for log in logs(cursor):
+        highest = log.number
+        free = cursor.lease(log.number)
+        if free is None:
+            free = not log.held or is_gone(log.owner)
+        if free:
+            cursor.execute(
+                "UPDATE journal_log SET boot_id = ?, pid_namespace = ?, pid = ?, started = ?, held = 1, "
+                "term = term + 1 WHERE number = ?",
+                (*_flat(owner), log.number),
+            )
+            return state(cursor, log.number, was_dead=log.held)
+    number = highest + 1
+    if cursor.lease(number) is False:
+        raise LogTaken(f"log {number} is not there yet, and another has its lease")
+    cursor.execute(
+        "INSERT INTO journal_log VALUES (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, ?, ?)",
+        (number, new_log_id, now_ms, *_flat(owner), NO_HASH, ""),
+    )
+    return state(cursor, number)
+
+
+def state(cursor: Cursor, number: int, *, was_dead: bool = False) -> LogState:
+    """Return where a log stands, for who has just taken it or cannot tell whether his last transaction was kept."""
+    row = cursor.execute(
+        "SELECT term, log_id, first_seq, first_prev, first_frontier FROM journal_log WHERE number = ?", (number,)
+    ).fetchone()
+    if row is None:
+        raise LogTaken(f"there is no log {number}")
+    term, log_id, first_seq, first_prev, frontier = row
+    last = _last(cursor, number)
+    size, last_hash = (first_seq, bytes(first_prev)) if last is None else (last[0] + 1, bytes(last[1]))
+    checkpoint = last_checkpoint(cursor, number)
+    frontier_size = first_seq
+    if checkpoint is not None:
+        frontier, frontier_size = checkpoint.frontier, checkpoint.size
+    hashes = cursor.execute(
+        "SELECT hash FROM journal_record WHERE place >= ? AND place < ? ORDER BY place",
+        (_place(number, frontier_size), _place(number, size)),
+    ).fetchall()
+    after = tuple(bytes(hash_) for (hash_,) in hashes)
+    return LogState(number, term, log_id, size, last_hash, frontier, frontier_size, after, was_dead)
+
+
+def release_log(cursor: Cursor, log: LogState) -> None:
+    """Leave the log to the next process; one that was taken over meanwhile is left alone."""
+    cursor.execute("UPDATE journal_log SET held = 0 WHERE number = ? AND term = ?", (log.number, log.term))
+    cursor.end_lease(log.number)
+
+
+def logs(cursor: Cursor) -> tuple[Log, ...]:
+    """Return all logs, in the order they were begun."""
+    rows = cursor.execute(
+        "SELECT number, log_id, created_ms, boot_id, pid_namespace, pid, started, held, first_seq, first_prev, "
+        "first_frontier FROM journal_log ORDER BY number"
+    ).fetchall()
+    return tuple(
+        Log(row[0], row[1], row[2], Owner(*row[3:7]), bool(row[7]), row[8], bytes(row[9]), row[10]) for row in rows
+    )
+
+
+# --- records ---
+
+
+def append(cursor: Cursor, log: LogState, rows: Sequence[Row]) -> None:
+    """Write the next records of a log that is still this writer's.
+
+    Raises:
+        LogTaken: It was taken over, or holds other records than this writer believes: two writers never fork a log.
+    """
+    mine = cursor.execute("SELECT term, held, first_seq FROM journal_log WHERE number = ?", (log.number,)).fetchone()
+    if mine is None or mine[:2] != (log.term, 1) or not cursor.keeps_lease(log.number):
+        raise LogTaken(f"log {log.log_id} was taken over by another process")
+    last = _last(cursor, log.number)
+    following = mine[2] if last is None else last[0] + 1
+    if [row.seq for row in rows] != list(range(following, following + len(rows))):
+        raise LogTaken(f"log {log.log_id} goes on at {following}, which its writer does not know")
+    cursor.executemany(
+        "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(_place(log.number, row.seq), log.number, *row) for row in rows],
+    )
+
+
+def record(cursor: Cursor, log: int, seq: int) -> Row | None:
+    """Return one record."""
+    found = cursor.execute(f"{_SELECT_ROW} WHERE place = ?", (_place(log, seq),)).fetchone()
+    return None if found is None else _row(found)
+
+
+def rows(cursor: Cursor, log: int, first: int = 0, end: int | None = None) -> Iterator[Row]:
+    """Yield the records of a log from `first` up to and without `end`, some at a time."""
+    at, stop = _place(log, first), _place(log, RECORDS_PER_LOG if end is None else end)
+    while True:
+        some = cursor.execute(
+            f"{_SELECT_ROW} WHERE place >= ? AND place < ? ORDER BY place LIMIT {_ROWS_AT_ONCE}", (at, stop)
+        ).fetchall()
+        for found in some:
+            yield _row(found)
+        if len(some) < _ROWS_AT_ONCE:
+            return
+        at = _place(log, some[-1][0] + 1)
+
+
+# --- execs ---
+
+
+def open_exec(cursor: Cursor, exec_id: str, log: int, seq: int) -> None:
+    """Remember that the record at `seq` begins an exec.
+
+    Raises:
+        InvalidRequest: There was an exec of this name.
+    """
+    known = cursor.execute("SELECT 1 FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
+    opened = "INSERT INTO journal_open (exec_id, log, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+    if known or not cursor.execute(opened, (exec_id, log, seq)).rowcount:
+        raise InvalidRequest(f"{exec_id} was begun already")
+
+
+def close_exec(cursor: Cursor, ended: Exec) -> None:
+    """Remember that an exec ended, or was denied and so never was open.
+
+    Raises:
+        InvalidRequest: It had ended already; undo the transaction, or there are two ends.
+    """
+    cursor.execute("DELETE FROM journal_open WHERE exec_id = ?", (ended.exec_id,))
+    if not cursor.execute(_INSERT_EXEC, astuple(ended)).rowcount:
+        raise InvalidRequest(f"{ended.exec_id} has ended already")
+
+
+def open_execs(cursor: Cursor, log: int | None = None) -> tuple[OpenExec, ...]:
+    """Return the execs of a log, or of all, that have begun and not ended, in their order."""
+    found = cursor.execute("SELECT exec_id, log, seq FROM journal_open ORDER BY log, seq").fetchall()
+    return tuple(OpenExec(*row) for row in found if log is None or row[1] == log)
+
+
+def exec_by_id(cursor: Cursor, exec_id: str) -> Exec | OpenExec | None:
+    """Return an exec that is over, or one that is open."""
+    ended = cursor.execute(f"SELECT {_EXEC_COLUMNS} FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
+    if ended is not None:
+        return Exec(*ended)
+    begun = cursor.execute("SELECT exec_id, log, seq FROM journal_open WHERE exec_id = ?", (exec_id,)).fetchone()
+    return None if begun is None else OpenExec(*begun)
+
+
+def list_execs(
+    cursor: Cursor,
+    filters: Mapping[str, str],
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    before: tuple[int, str] | None = None,
+    limit: int = 50,
+) -> tuple[Exec, ...]:
+    """Return a page of the execs that are over, newest first.
+
+    Args:
+        cursor: Of the caller's transaction.
+        filters: What they must have: any of `ID_FIELDS`, and `outcome`.
+        since_ms: Not those that started earlier.
+        until_ms: Not those that started then or later.
+        before: The `started_ms` and `exec_id` that the page before this one ended with.
+        limit: How many at most.
+
+    Raises:
+        InvalidRequest: There is no such filter.
+    """
+    conditions, values = _conditions(filters)
+    for condition, bound in (("started_ms >= ?", since_ms), ("started_ms < ?", until_ms)):
+        if bound is not None:
+            conditions.append(condition)
+            values.append(bound)
+    if before is not None:
+        conditions.append("(started_ms, exec_id) < (?, ?)")
+        values.extend(before)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    found = cursor.execute(
+        f"SELECT {_EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT ?",
+        (*values, limit),
+    ).fetchall()
+    return tuple(Exec(*row) for row in found)
+
+
+def _conditions(filters: Mapping[str, str]) -> tuple[list[str], list[Value]]:
+    unknown = sorted(filters.keys() - {*ID_FIELDS, "outcome"})
+    if unknown:
+        raise InvalidRequest(f"execs are not found by {', '.join(unknown)}; known: outcome, {', '.join(ID_FIELDS)}")
+    conditions: list[str] = []
+    values: list[Value] = []
+    for field in (*ID_FIELDS[:-1], "outcome", ID_FIELDS[-1]):
+        if field not in filters:
+            continue
+        # one index leads, and no engine has to guess which: what is computed matches no index
+        conditions.append(f"{field} || '' = ?" if conditions else f"{field} = ?")
+        if field in _SHARED and filters[field] != _SHARED[field] and len(conditions) == 1:
+            conditions.append(f"{field} <> '{_SHARED[field]}'")
+        values.append(filters[field])
+    return conditions, values
+
+
+# --- checkpoints and documents ---
+
+
+def add_checkpoint(cursor: Cursor, log: LogState, checkpoint: Checkpoint) -> None:
+    """Keep a signed note beside its log; the same size is signed once."""
+    cursor.execute(
+        "INSERT INTO journal_checkpoint (log, size, time_ms, root, frontier, note) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT DO NOTHING",
+        (log.number, *checkpoint),
+    )
+
+
+def last_checkpoint(cursor: Cursor, log: int) -> Checkpoint | None:
+    """Return the newest signed note of a log."""
+    found = cursor.execute(f"{_SELECT_CHECKPOINT} WHERE log = ? ORDER BY size DESC LIMIT 1", (log,)).fetchone()
+    return None if found is None else _checkpoint(found)
+
+
+def checkpoints(cursor: Cursor, log: int, after_size: int = -1) -> Iterator[Checkpoint]:
+    """Yield the signed notes of a log from the oldest, some at a time."""
+    while True:
+        some = cursor.execute(
+            f"{_SELECT_CHECKPOINT} WHERE log = ? AND size > ? ORDER BY size LIMIT {_ROWS_AT_ONCE}", (log, after_size)
+        ).fetchall()
+        for found in some:
+            yield _checkpoint(found)
+        if len(some) < _ROWS_AT_ONCE:
+            return
+        after_size = some[-1][0]
+
+
+def keep_document(cursor: Cursor, digest: str, kind: str, body: str) -> None:
+    """Keep what records refer to by its digest; it is kept once."""
+    cursor.execute(
+        "INSERT INTO journal_document (digest, kind, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (digest, kind, body),
+    )
+
+
+def document(cursor: Cursor, digest: str) -> tuple[str, str] | None:
+    """Return the kind and the text of a document."""
+    found = cursor.execute("SELECT kind, body FROM journal_document WHERE digest = ?", (digest,)).fetchone()
+    return None if found is None else (found[0], found[1])
+
+
+_SELECT_ROW = "SELECT seq, time_ms, type, exec_id, hash, body FROM journal_record"
+_SELECT_CHECKPOINT = "SELECT size, time_ms, root, frontier, note FROM journal_checkpoint"
+_EXEC_FIELDS = tuple(field.name for field in fields(Exec))
+_EXEC_COLUMNS = ", ".join(_EXEC_FIELDS)
+_INSERT_EXEC = (
+    f"INSERT INTO journal_exec ({_EXEC_COLUMNS}) VALUES ({', '.join('?' for _ in _EXEC_FIELDS)}) ON CONFLICT DO NOTHING"
+)
+# what almost every exec has; its index leaves those out, and is used only where the question says so too
+_SHARED = {"tenant": "local", "subject_id": "local", "outcome": "succeeded"}
+
+
+def _place(log: int, seq: int) -> int:
+    return log * RECORDS_PER_LOG + seq
+
+
+def _last(cursor: Cursor, log: int) -> tuple[int, bytes] | None:
+    found: tuple[int, bytes] | None = cursor.execute(
+        "SELECT seq, hash FROM journal_record WHERE place >= ? AND place < ? ORDER BY place DESC LIMIT 1",
+        (_place(log, 0), _place(log + 1, 0)),
+    ).fetchone()
+    return found
+
+
+def _row(found: tuple[int, int, str, str | None, bytes, str | None]) -> Row:
+    seq, time_ms, type_, exec_id, hash_, text = found
+    return Row(seq, time_ms, type_, exec_id, bytes(hash_), text)
+
+
+def _checkpoint(found: tuple[int, int, bytes, str, str]) -> Checkpoint:
+    size, time_ms, root, frontier, note = found
+    return Checkpoint(size, time_ms, bytes(root), frontier, note)
+
+
+def _flat(owner: Owner) -> tuple[str, str, int, int]:
+    return owner.boot_id, owner.pid_namespace, owner.pid, owner.started
