@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeVar
 
 from ringfence.authority.layers import Request
 from ringfence.authority.levels import NetMode
-from ringfence.authority.limit_names import FIELDS
+from ringfence.authority.limit_names import FIELDS, stated
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.budget import INHERITED, read_budget
 from ringfence.capability.canonical import canonical, digest_of
@@ -76,12 +75,10 @@ def _limits(form: object) -> dict[str, float]:
     for name, value in form.items():
         if name not in FIELDS or isinstance(value, bool) or not isinstance(value, int | float):
             raise _refused(f"{str(name)[:100]!r} is not a limit with a number")
-    return {name: FIELDS[name](value) for name, value in form.items()}
+    return {name: stated(name, value) for name, value in form.items()}
 
 
-def _word(
-    form: dict[str, Any], name: str, words: Callable[[Any], _Word], default: _Word | None
-) -> _Word | None:
+def _word(form: dict[str, Any], name: str, words: type[_Word], default: _Word | None) -> _Word | None:
     try:
         return words(form[name]) if name in form else default
     except ValueError:

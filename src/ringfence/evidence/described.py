@@ -202,6 +202,9 @@ _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
+_NEEDS = ("secret_use", "port_open", "gpu_use", "host_use")
+
+
 def _code_of(record: Record, op: Mapping[str, Any], content: bytes | None) -> CodeRun | CannotTell:
     language = Language(op["language"])
     if content is not None:
@@ -220,13 +223,10 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
     from ringfence.operation.form import from_json
 
     kind = op["kind"]
-    if kind in ("secret_use", "port_open", "gpu_use", "host_use"):
-        need = {"secret_use": needs.SecretUse, "port_open": needs.PortOpen, "gpu_use": needs.GpuUse}
-        return need.get(kind, needs.HostUse)(*(op[name] for name in op if name != "kind"))
     if kind == "fs_write":
         body = OfSize(_number(op["bytes"])) if content is None else content
         return brokered.FsWrite(_text(op["path"]), body, op["overwrite"] is True)
-    if content is not None:
+    if content is not None and kind not in _NEEDS:
         whole = from_json(json.loads(content))
         return whole if whole.kind == kind else CannotTell("the content is of an operation of another kind")
     if op.get("invalid_url"):
@@ -246,6 +246,14 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
             return brokered.TmpAlloc(_number(op["size_bytes"]))
         case "tmp_free":
             return brokered.TmpFree("")
+        case "secret_use":
+            return needs.SecretUse(_text(op["name"]))
+        case "port_open":
+            return needs.PortOpen(_number(op["port"]))
+        case "gpu_use":
+            return needs.GpuUse(_text(op["gpu_class"]))
+        case "host_use":
+            return needs.HostUse(_text(op["path"]))
         case "fs_read" | "fs_list" | "fs_stat" | "fs_mkdir" | "fs_delete":
             on_path: dict[str, Callable[[str], Operation]] = {
                 "fs_read": brokered.FsRead,

@@ -44,9 +44,7 @@ def called(code: str) -> Called | None:
     return _remembered(code) if len(code) <= _REMEMBERED_CHARACTERS else _called(code)
 
 
-def short_of(
-    summed_up: Called, *, allowed: tuple[str, ...] | None, denied: Iterable[tuple[str, ...]]
-) -> str | None:
+def short_of(summed_up: Called, *, allowed: tuple[str, ...] | None, denied: Iterable[tuple[str, ...]]) -> str | None:
     """Return why the names alone do not tell what these lists say about the script, or nothing when they do.
 
     `denied` are entries by their words; one of several words needs the arguments of its program.
