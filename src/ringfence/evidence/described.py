@@ -1,0 +1,291 @@
+"""An operation as a record describes it: enough for the guard to judge it again, nothing of what it carries.
+
+Contents, values of variables and arguments never enter a record: their sizes and one digest do. Whoever kept the
+content can give it back to `operation_of`, and it is believed only if it has that digest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ringfence.capability.canonical import canonical
+from ringfence.errors import InvalidRequest
+from ringfence.operation.code import CodeRun, Language
+from ringfence.outcome import Digest
+
+if TYPE_CHECKING:
+    from ringfence.evidence.programs import Called
+    from ringfence.operation.form import Operation
+
+MOST_LISTED = 256
+"""Of arguments, variables and files; how many there were is always said."""
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CannotTell:
+    """A question that the record does not answer, and why."""
+
+    reason: str
+
+
+def describe(operation: Operation) -> dict[str, Any]:
+    """Return the `op` member of a record."""
+    if isinstance(operation, CodeRun):
+        return _describe_code(operation)
+    form = {"kind": operation.kind, **_DESCRIBED[operation.kind](operation)}
+    for name, value in form.items():
+        # a lone surrogate is no Unicode; written otherwise it would name another file
+        if isinstance(value, str) and not value.isascii() and not _is_unicode(value):
+            form[name] = value.encode("utf-8", "backslashreplace").decode()
+            form["escaped"] = True
+    return form
+
+
+def content_of(operation: Operation) -> bytes:
+    """Return the bytes that `inputs_digest` is of: the code, what is written, else the whole operation as JSON."""
+    if isinstance(operation, CodeRun):
+        return operation.code.encode("utf-8", "surrogatepass")
+    if operation.kind == "fs_write":
+        content: bytes = operation.content  # type: ignore[union-attr]
+        return content
+    from ringfence.operation.form import summary, to_json
+
+    try:
+        form: dict[str, Any] = to_json(operation)  # type: ignore[arg-type]
+    except KeyError:  # a need has no form of its own
+        form = {"op": operation.kind, "need": summary(operation)}
+    try:
+        return canonical(form)
+    except InvalidRequest:
+        return json.dumps(form, sort_keys=True, separators=(",", ":")).encode()
+
+
+def inputs_digest_of(operation: Operation) -> dict[str, str | int]:
+    """Return the `inputs_digest` member of a record (S0-110)."""
+    return Digest.of(content_of(operation)).to_dict()
+
+
+def redacted_args(operation: Operation) -> list[str]:
+    """Return the `args` member: how long each argument is."""
+    return [_size_of(argument) for argument in getattr(operation, "args", ())[:MOST_LISTED]]
+
+
+def env_keys(operation: Operation) -> list[str]:
+    """Return the names of the variables an operation brings; all of them, because the guard judges each."""
+    return sorted(getattr(operation, "env", ()))
+
+
+def inputs_of(operation: Operation) -> list[dict[str, str | int]]:
+    """Return the `inputs` member: the files a run of code brings, by their path in the workspace."""
+    if not isinstance(operation, CodeRun) or not (operation.files or operation.inputs):
+        return []
+    import hashlib  # not at the top: most runs bring no files
+
+    named = [(f"work/{path}", content) for path, content in operation.files.items()]
+    named += [(f"inputs/{path}", content) for path, content in operation.inputs.items()]
+    return [
+        {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for path, content in sorted(named)[:MOST_LISTED]
+    ]
+
+
+def operation_of(record: Record, content: bytes | None = None) -> Operation | CannotTell:
+    """Return an operation that the guard judges as it judged the recorded one.
+
+    `content` is what `content_of` returned then. Without it a script stands for its programs, and bytes for their
+    number: whether that is enough depends on the profile, and `short_of` in `evidence.replay` says so.
+    """
+    if content is not None and Digest.of(content).to_dict() != record.get("inputs_digest"):
+        return CannotTell("the content is not what the record names by its digest")
+    op = record.get("op")
+    if not isinstance(op, Mapping):
+        return CannotTell("the record does not describe its operation")
+    if op.get("escaped"):
+        return CannotTell("the operation names something that is not Unicode text")
+    try:
+        if op["kind"] == "code_run":
+            return _code_of(record, op, content)
+        return _brokered_of(op, content)
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidRequest):
+        return CannotTell("the record does not describe its operation in any way this version knows")
+
+
+def called_of(record: Record) -> Called | None:
+    """Return what the record says about the programs of its script, or nothing when it could not be summed up."""
+    from ringfence.evidence.programs import Called
+
+    op = record["op"]
+    if "programs" not in op:
+        return None
+    return Called(tuple(op["programs"]), bool(op.get("unclear", False)))
+
+
+class OfSize(bytes):
+    """Bytes of which only the number is known."""
+
+    size: int
+
+    def __new__(cls, size: int) -> OfSize:
+        """Hold no bytes at all, however many there were."""
+        self = super().__new__(cls)
+        self.size = size
+        return self
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def _describe_code(operation: CodeRun) -> dict[str, Any]:
+    form: dict[str, Any] = {
+        "kind": "code_run",
+        "language": str(operation.language),
+        "arg_count": len(operation.args),
+        "stdin_bytes": len(operation.stdin),
+    }
+    if operation.packages:
+        form["packages"] = list(operation.packages)
+    if operation.preload:
+        form["preload"] = list(operation.preload)
+    if operation.files or operation.inputs:
+        form["file_count"] = len(operation.files) + len(operation.inputs)
+    if operation.language is Language.BASH:
+        from ringfence.evidence.programs import called
+
+        found = called(operation.code)
+        if found is not None:
+            form["programs"] = list(found.programs)
+            form["unclear"] = found.unclear
+    return form
+
+
+def _described_url(operation: Any) -> dict[str, Any]:
+    from ringfence.operation.target import target
+
+    try:
+        where = target(operation.url)
+    except InvalidRequest:
+        return {"invalid_url": True}
+    path, question, _ = where.path.partition("?")
+    form: dict[str, Any] = {"url": where.origin + path}
+    if question:
+        form["has_query"] = True
+    return form
+
+
+def _described_file(operation: Any) -> dict[str, Any]:
+    form: dict[str, Any] = {"path": operation.path}
+    for name in ("offset", "len", "limit"):
+        if getattr(operation, name, None) is not None:
+            form[name] = getattr(operation, name)
+    return form
+
+
+_DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
+    **dict.fromkeys(("fs_read", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"), _described_file),
+    "fs_write": lambda op: {"path": op.path, "bytes": len(op.content), "overwrite": op.overwrite},
+    "net_http": lambda op: {"method": op.method, **_described_url(op), "body_bytes": len(op.body or b"")},
+    "browser_nav": _described_url,
+    "browser_extract": lambda op: {"has_selector": op.selector is not None},
+    "browser_screenshot": lambda op: {"has_selector": op.selector is not None, "full_page": op.full_page},
+    "proc_exec": lambda op: {"tool": op.tool, "arg_count": len(op.args)},
+    "tmp_alloc": lambda op: {"size_bytes": op.size_bytes},
+    "tmp_free": lambda op: {},  # noqa: ARG005  the handle is good for using the space
+    "secret_use": lambda op: {"name": op.name},
+    "port_open": lambda op: {"port": op.port},
+    "gpu_use": lambda op: {"gpu_class": op.gpu_class},
+    "host_use": lambda op: {"path": op.path},
+}
+
+
+_NEEDS = ("secret_use", "port_open", "gpu_use", "host_use")
+
+
+def _code_of(record: Record, op: Mapping[str, Any], content: bytes | None) -> CodeRun | CannotTell:
+    language = Language(op["language"])
+    if content is not None:
+        code = content.decode("utf-8", "surrogatepass")
+    elif language is Language.BASH:
+        summed_up = called_of(record)
+        code = "" if summed_up is None else summed_up.script()
+    else:
+        code = ""
+    env = {_text(name): "" for name in record.get("env_keys", ())}
+    return CodeRun(language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))))
+
+
+def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | CannotTell:
+    from ringfence.operation import brokered, needs
+    from ringfence.operation.form import from_json
+
+    kind = op["kind"]
+    if kind == "fs_write":
+        body = OfSize(_number(op["bytes"])) if content is None else content
+        return brokered.FsWrite(_text(op["path"]), body, op["overwrite"] is True)
+    if content is not None and kind not in _NEEDS:
+        whole = from_json(json.loads(content))
+        return whole if whole.kind == kind else CannotTell("the content is of an operation of another kind")
+    if op.get("invalid_url"):
+        return CannotTell("the URL was none that could be read")
+    match kind:
+        case "net_http":
+            return brokered.NetHttp(_text(op["method"]), _text(op["url"]), body=OfSize(_number(op["body_bytes"])))
+        case "browser_nav":
+            return brokered.BrowserNav(_text(op["url"]))
+        case "browser_extract":
+            return brokered.BrowserExtract()
+        case "browser_screenshot":
+            return brokered.BrowserScreenshot(full_page=op["full_page"] is True)
+        case "proc_exec":
+            return brokered.ProcExec(_text(op["tool"]), ("",) * min(_number(op["arg_count"]), 1))
+        case "tmp_alloc":
+            return brokered.TmpAlloc(_number(op["size_bytes"]))
+        case "tmp_free":
+            return brokered.TmpFree("")
+        case "secret_use":
+            return needs.SecretUse(_text(op["name"]))
+        case "port_open":
+            return needs.PortOpen(_number(op["port"]))
+        case "gpu_use":
+            return needs.GpuUse(_text(op["gpu_class"]))
+        case "host_use":
+            return needs.HostUse(_text(op["path"]))
+        case "fs_read" | "fs_list" | "fs_stat" | "fs_mkdir" | "fs_delete":
+            on_path: dict[str, Callable[[str], Operation]] = {
+                "fs_read": brokered.FsRead,
+                "fs_list": brokered.FsList,
+                "fs_stat": brokered.FsStat,
+                "fs_mkdir": brokered.FsMkdir,
+            }
+            return on_path.get(kind, brokered.FsDelete)(_text(op["path"]))
+        case _:
+            return CannotTell(f"this version knows no operation {str(kind)[:40]!r}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError("not a number")
+    return value
+
+
+def _size_of(argument: str) -> str:
+    size = len(argument) if argument.isascii() else len(argument.encode("utf-8", "surrogatepass"))
+    return f"[{size} bytes]"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
