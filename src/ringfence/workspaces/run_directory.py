@@ -32,6 +32,8 @@ class RunDirectory:
     """Which state of the session's files this run was parked over."""
     work: str = "upper"
     """What the guest sees as `/workspace/work`."""
+    only_grows: bool = True
+    """Whether the guest can remove nothing that was there before it, so that a count of inodes tells what it made."""
     fd: int = field(default=-1, init=False)
     _placed: dict[str, int] = field(default_factory=dict, init=False)
     _inodes_when_empty: int = field(default=0, init=False)
@@ -56,8 +58,9 @@ class RunDirectory:
 
     def has_files(self) -> bool:
         """Whether the guest or its caller left anything in the work directory or among the artifacts."""
-        # a file system on which nothing was made, or nothing stayed, needs no closer look
-        if _inodes(self.fd) == self._inodes_when_empty:
+        # a file system on which nothing was made, or nothing stayed, needs no closer look; a guest that could remove
+        # one directory of ours would hide a file of its own behind it
+        if self.only_grows and _inodes(self.fd) == self._inodes_when_empty:
             return False
         for name in ("artifacts", self.work):
             with _Opened(self.fd, name) as directory:
