@@ -84,6 +84,22 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class FileChanges:
+    """What else is known of the files a run left, beside the names in `files_written`."""
+
+    sizes: tuple[int, ...] = ()
+    """Of `files_written`, in its order."""
+    deleted: tuple[str, ...] = ()
+    """What of its session a run deleted; a directory stands for everything below it."""
+    uncollected: tuple[str, ...] = ()
+    """What lay among the artifacts and was not taken over."""
+    complete: bool = True
+    """Whether nothing was left out for being too much or too deep."""
+    kept: bool = True
+    """Whether a session kept what was written; false where it would have outgrown its quota."""
+
+
+@dataclass(frozen=True, slots=True)
 class Budget(budget.Budget):
     """What a run used, in the terms budgets are written in; what nobody counted is absent."""
 
@@ -122,6 +138,9 @@ class ExecutionResult:
     isolation: Layers = Layers()
     artifacts: tuple[Artifact, ...] = ()
     files_written: tuple[str, ...] = ()
+    changes: FileChanges = FileChanges()
+    tasks_peak: int | None = None
+    """The most processes and threads the guest had at one time; None where nobody counted for this run alone."""
     notes: tuple[str, ...] = ()
     exec_id: str = ""
     evidence_id: str | None = None

@@ -10,7 +10,7 @@ from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
-from ringfence.outcome import Artifact, Layers, OnOutput, SandboxType
+from ringfence.outcome import Artifact, FileChanges, Layers, OnOutput, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.authority.credential import Credential
@@ -213,6 +213,8 @@ class Ending:
     elapsed_seconds: float
     cpu_ms: int
     memory_peak_bytes: int | None
+    tasks_peak: int | None = None
+    """The most processes and threads the guest had at one time; None where nobody counted for this run alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,7 @@ class Harvest:
     artifacts: tuple[Artifact, ...] = ()
     files_written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: FileChanges = FileChanges()
     changed: bool = False
     """Whether a session's work directory is no longer what the next worker was parked on."""
 

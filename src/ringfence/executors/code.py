@@ -156,6 +156,8 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, li
         isolation=worker.layers,
         artifacts=harvest.artifacts,
         files_written=harvest.files_written,
+        changes=harvest.changes,
+        tasks_peak=ending.tasks_peak,
         notes=harvest.notes,
     )
 

@@ -20,6 +20,8 @@ class Changes:
     files: tuple[str, ...]
     deleted: tuple[str, ...]
     complete: bool
+    sizes: tuple[int, ...] = ()
+    """Of `files`, in the same order."""
 
 
 def written(upper_fd: int, *, max_entries: int, layered: bool) -> Changes:
@@ -29,15 +31,17 @@ def written(upper_fd: int, *, max_entries: int, layered: bool) -> Changes:
     which the guest can make anything that looks like an overlay's mark, so none is believed. A directory that was
     replaced is listed as deleted; what was written into the new one is in `files`.
     """
-    files: list[str] = []
+    files: list[tuple[str, int]] = []
     deleted: list[str] = []
     walk = Walk(upper_fd, max_entries=max_entries, max_depth=MAX_DEPTH)
     for entry in walk:
         if entry.is_file or entry.is_link:
-            files.append(harmless_path(entry.path))
+            files.append((harmless_path(entry.path), entry.status.st_size))
         elif layered and (entry.is_whiteout or (entry.is_directory and is_opaque(entry))):
             deleted.append(harmless_path(entry.path))
-    return Changes(tuple(sorted(files)), tuple(sorted(deleted)), walk.complete)
+    files.sort()
+    names, sizes = tuple(name for name, _ in files), tuple(size for _, size in files)
+    return Changes(names, tuple(sorted(deleted)), walk.complete, sizes)
 
 
 def is_opaque(entry: Entry) -> bool:

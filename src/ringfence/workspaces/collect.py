@@ -32,11 +32,12 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The artifacts of a run; `truncated` when a cap left out content or even names."""
+    """The artifacts of a run; `truncated` when a cap left out content or even names, `complete` when no name."""
 
     artifacts: tuple[Artifact, ...]
     skipped: tuple[Skipped, ...]
     truncated: bool
+    complete: bool = True
 
 
 def collect(root_fd: int, *, max_bytes: int, max_count: int, max_depth: int) -> Collection:
@@ -69,6 +70,7 @@ def collect(root_fd: int, *, max_bytes: int, max_count: int, max_depth: int) -> 
         tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
         tuple(sorted(skipped, key=lambda item: item.path)),
         capped or not walk.complete,
+        walk.complete,
     )
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
-from ringfence.outcome import Artifact
+from ringfence.outcome import Artifact, FileChanges
 from ringfence.ports import Harvest
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
     from ringfence.workspaces.changes import Changes
+    from ringfence.workspaces.collect import Collection
     from ringfence.workspaces.session import SessionWorkspace
 
 _MAX_WRITTEN = 10_000
@@ -31,6 +32,8 @@ class RunDirectory:
     """Which state of the session's files this run was parked over."""
     work: str = "upper"
     """What the guest sees as `/workspace/work`."""
+    only_grows: bool = True
+    """Whether the guest can remove nothing that was there before it, so that a count of inodes tells what it made."""
     fd: int = field(default=-1, init=False)
     _placed: dict[str, int] = field(default_factory=dict, init=False)
     _inodes_when_empty: int = field(default=0, init=False)
@@ -55,8 +58,9 @@ class RunDirectory:
 
     def has_files(self) -> bool:
         """Whether the guest or its caller left anything in the work directory or among the artifacts."""
-        # a file system on which nothing was made, or nothing stayed, needs no closer look
-        if _inodes(self.fd) == self._inodes_when_empty:
+        # a file system on which nothing was made, or nothing stayed, needs no closer look; a guest that could remove
+        # one directory of ours would hide a file of its own behind it
+        if self.only_grows and _inodes(self.fd) == self._inodes_when_empty:
             return False
         for name in ("artifacts", self.work):
             with _Opened(self.fd, name) as directory:
@@ -77,38 +81,49 @@ class RunDirectory:
 
     def harvest(self, limits: Limits) -> Harvest:
         """Read artifacts and changes; with a session, keep the changes."""
-        artifacts, notes = self._artifacts(limits)
+        found = self._artifacts(limits)
+        notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
+        kept = True
         with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
+            sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
-                notes += self._commit(self.session, upper, limits)
+                kept = self._commit(self.session, upper, limits, notes)
         if not changes.complete:
             notes.append(f"files_written lists the first {_MAX_WRITTEN} entries only")
-        return Harvest(artifacts, files, tuple(notes), changed=bool(changes.files or changes.deleted))
+        more = FileChanges(
+            sizes=tuple(sizes[name] for name in files),
+            deleted=changes.deleted,
+            uncollected=tuple(lost.path for lost in found.skipped),
+            complete=changes.complete and found.complete,
+            kept=kept,
+        )
+        return Harvest(found.artifacts, files, tuple(notes), more, changed=bool(changes.files or changes.deleted))
 
-    def _artifacts(self, limits: Limits) -> tuple[tuple[Artifact, ...], list[str]]:
+    def _artifacts(self, limits: Limits) -> Collection:
         from ringfence.workspaces.collect import collect
 
         with _Opened(self.fd, "artifacts") as directory:
-            found = collect(
+            return collect(
                 directory,
                 max_bytes=limits.artifact_bytes,
                 max_count=limits.artifact_count,
                 max_depth=limits.artifact_depth,
             )
-        return found.artifacts, [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
 
     def _touched(self, upper: int, name: str) -> bool:
         before = self._placed.get(name)
         return before is None or _changed_at(upper, name) != before
 
-    def _commit(self, session: SessionWorkspace, upper: int, limits: Limits) -> list[str]:
+    def _commit(self, session: SessionWorkspace, upper: int, limits: Limits, notes: list[str]) -> bool:
         try:
             report = session.commit(upper, max_bytes=limits.disk_bytes, max_inodes=limits.inodes)
         except QuotaExceeded as error:
-            return [f"the changes to the session's files were not kept: {error}"]
-        return [f"{path} is not a file, directory or link and was not kept" for path in report.dropped]
+            notes.append(f"the changes to the session's files were not kept: {error}")
+            return False
+        notes += [f"{path} is not a file, directory or link and was not kept" for path in report.dropped]
+        return True
 
     def close(self) -> None:
         """Let go of the file system; the kernel frees it."""

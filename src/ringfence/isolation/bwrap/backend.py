@@ -123,7 +123,7 @@ class BwrapBackend:
             place=place,
             init_pid=init_pid,
             pidfd=pidfd,
-            directory=RunDirectory(owner, work="work"),
+            directory=RunDirectory(owner, work="work", only_grows=False),  # its `.private` is the guest's to empty
             landlock_abi=outfit.landlock_abi,
             notes=_NOTES,
         )

@@ -75,6 +75,9 @@ class RunCgroup(Protocol):
     def memory_peak_bytes(self) -> int | None:
         """Read the most memory the run ever held."""
 
+    def tasks_peak(self) -> int | None:
+        """Read the most processes and threads that were ever in at one time; None where that cannot be told."""
+
     def remove(self) -> bool:
         """Give the cgroup back; False while a process still dies in it, and then it may be called again."""
 

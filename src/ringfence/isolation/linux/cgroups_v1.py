@@ -33,6 +33,8 @@ from ringfence.isolation.linux.cgroup_owner import current_owner, directory_name
 
 SPARE_LANES: Final = 128
 UNLIMITED: Final = -1
+FEWEST_TASKS: Final = 2
+"""What every box has in it: one process of ours, and the guest's first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Lane:
     quota: int = UNLIMITED
     cpu_ns: int = 0
     refused: int = 0
+    tasks: int = 0
+    """The most tasks any earlier run had in it: the kernel counts on, and nobody can set this back."""
 
 
 @dataclass(slots=True)
@@ -149,6 +153,7 @@ class V1Run:
     lane: Lane
     _cpu: KeptOpen = field(default_factory=KeptOpen)
     _peak: KeptOpen = field(default_factory=KeptOpen)
+    _tasks: KeptOpen = field(default_factory=KeptOpen)
     _memory_bytes: int = UNLIMITED
     _memory_gone: bool = False
     _lane_gone: bool = False
@@ -208,6 +213,19 @@ class V1Run:
             return None
         return int(self._peak.read(self.memory.fd, f"{self.name}/memory.max_usage_in_bytes"))
 
+    def tasks_peak(self) -> int | None:
+        """Return the most processes and threads that were ever in at one time.
+
+        A lane remembers the most of all its runs. So the number is this run's own where it is more than that of those
+        before; where it is not, it is known only if it is the least that any run has: ours and the guest's one.
+        """
+        for tree in self.others:
+            if "pids" in tree.controllers:
+                with contextlib.suppress(FileNotFoundError):  # before Linux 6.1
+                    peak = int(self._tasks.read(tree.fd, f"{self.lane.name}/pids.peak"))
+                    return peak if peak > self.lane.tasks or peak <= FEWEST_TASKS else None
+        return None
+
     def usage(self) -> Usage:
         """Read the kernel's counters of this run."""
         oom_kills = refused = 0
@@ -222,6 +240,7 @@ class V1Run:
         """Remove the memory directory and hand the lane on; False while a process still dies in one of them."""
         self._cpu.close()
         self._peak.close()
+        self._tasks.close()
         if self.memory is not None and not self._memory_gone:
             self._memory_gone = removed(self.memory.fd, self.name)
             if not self._memory_gone:
@@ -234,6 +253,7 @@ class V1Run:
         """Take back what a failed `create` had made; nobody was ever in it."""
         self._cpu.close()
         self._peak.close()
+        self._tasks.close()
         if self.memory is not None:
             removed(self.memory.fd, self.name)
         self._remove_lane()
@@ -255,6 +275,8 @@ class V1Run:
                 if "pids" in tree.controllers:
                     empty = read_at(tree.fd, f"{self.lane.name}/pids.current") == b"0\n"
                     refused = counter(read_at(tree.fd, f"{self.lane.name}/pids.events"), b"max")
+                    with contextlib.suppress(FileNotFoundError):
+                        self.lane.tasks = int(read_at(tree.fd, f"{self.lane.name}/pids.peak"))
                 if "cpuacct" in tree.controllers:
                     total = int(read_at(tree.fd, f"{self.lane.name}/cpuacct.usage"))
         except FileNotFoundError:  # an earlier call has removed part of it

@@ -104,6 +104,7 @@ class V2Run:
     _controllers: frozenset[str]
     _cpu: KeptOpen = field(default_factory=KeptOpen)
     _peak: KeptOpen = field(default_factory=KeptOpen)
+    _tasks: KeptOpen = field(default_factory=KeptOpen)
     _memory_bytes: int = -1
     _pids: int = -1
     _quota: int = -1
@@ -153,6 +154,13 @@ class V2Run:
                 return int(self._peak.read(self._fd, f"{self.name}/memory.peak"))
         return None
 
+    def tasks_peak(self) -> int | None:
+        """Return the most processes and threads that were ever in at one time; counted from Linux 6.1."""
+        if "pids" in self._controllers:
+            with contextlib.suppress(FileNotFoundError):
+                return int(self._tasks.read(self._fd, f"{self.name}/pids.peak"))
+        return None
+
     def usage(self) -> Usage:
         """Read the kernel's counters of this run."""
         oom_kills = refused = 0
@@ -166,6 +174,7 @@ class V2Run:
         """Remove the directory; False while a process still dies in it."""
         self._cpu.close()
         self._peak.close()
+        self._tasks.close()
         try:
             os.rmdir(self.name, dir_fd=self._fd)
         except FileNotFoundError:

@@ -20,6 +20,7 @@ class RunUsage:
 
     cpu_ms: int | None
     memory_peak_bytes: int | None
+    tasks_peak: int | None
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class Meter:
         if self.cgroup is not None:
             self._parked_cpu_ms = self.cgroup.cpu_ms() or 0
             self.cgroup.memory_peak_bytes()  # opened now, while nobody waits
+            self.cgroup.tasks_peak()
 
     def begin(self, limits: Limits) -> None:
         """Put the run's own numbers in force.
@@ -86,8 +88,11 @@ class Meter:
         """Read the last numbers of a dead run."""
         peak = self._sampled_peak or None
         if self.cgroup is None:
-            return RunUsage(None, peak)
-        return RunUsage(self._cpu_ms(), self.cgroup.memory_peak_bytes() or peak)
+            return RunUsage(None, peak, None)
+        tasks = self.cgroup.tasks_peak()
+        # one of them is ours: see `own_process_on_top`
+        guests = None if tasks is None else max(0, tasks - 1)
+        return RunUsage(self._cpu_ms(), self.cgroup.memory_peak_bytes() or peak, guests)
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed for want of memory; asked only when somebody was killed."""

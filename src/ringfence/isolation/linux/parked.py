@@ -188,6 +188,7 @@ class ParkedWorker:
             elapsed_seconds=elapsed,
             cpu_ms=cpu_ms or 0,
             memory_peak_bytes=peak,
+            tasks_peak=usage.tasks_peak,
         )
 
     def is_fresh(self) -> bool:

@@ -1,0 +1,135 @@
+"""What a record says of a run's effects, against what the run really did, whichever backend built its box."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ringfence
+from ringfence.evidence.effects import observed
+from ringfence.executors.code import result_of
+from ringfence.operation import CodeRun, Language
+
+if TYPE_CHECKING:
+    from tests.contract.conftest import Bench
+
+from ringfence.capability.limits import MIB, Limits
+
+
+async def effects_of(bench: Bench, code: str, **options: Any) -> dict[str, Any]:
+    done = await bench.run(code, **options)
+    assert done.stderr == ""
+    operation = CodeRun(
+        Language.PYTHON, code, files=options.get("files", {}), inputs=options.get("inputs", {}), stdin=b""
+    )
+    return observed(operation, result_of("ex-1", done.worker, done.ending, done.harvest, Limits()))
+
+
+async def test_files_written_are_what_changed_in_work_and_artifacts(bench: Bench) -> None:
+    code = """
+import os
+open('touched', 'a').write('x')
+os.makedirs('deep/er'); open('deep/er/new', 'w').write('four')
+open('/output/a.csv', 'w').write('1,2')
+open('/tmp/elsewhere', 'w').write('z')
+open('gone', 'w').close(); os.unlink('gone')
+"""
+    seen = await effects_of(bench, code, files={"touched": b"1", "untouched": b"2"}, inputs={"in.csv": b"3"})
+    assert seen["files_written"] == {"paths": ["artifacts/a.csv", "work/deep/er/new", "work/touched"], "complete": True}
+    assert seen["files_read"] == {"paths": ["inputs/in.csv", "work/touched", "work/untouched"], "complete": False}
+    assert {"kind": "write", "meta": {"path": "work/deep/er/new", "bytes": 4}} in seen["side_effects"]
+
+
+async def test_what_could_not_be_collected_was_still_written(bench: Bench) -> None:
+    code = "import os; os.symlink('/etc/passwd', '/output/link'); open('/output/big', 'wb').truncate(1 << 30)"
+    seen = await effects_of(bench, code, artifact_bytes=MIB, disk_bytes=64 * MIB)
+    assert seen["files_written"] == {"paths": ["artifacts/big", "artifacts/link"], "complete": True}
+    assert seen["artifacts"] == []
+
+
+async def test_a_guest_cannot_hide_its_files_behind_directories_it_removes(bench: Bench) -> None:
+    code = """
+import os
+removed = 0
+for top in ('/workspace', '/tmp', '/home', '/dev/shm'):
+    for directory, directories, files in os.walk(top, topdown=False):
+        for path in (os.path.join(directory, name) for name in files + directories):
+            try:
+                os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+                removed += 1
+            except OSError:
+                pass
+for number in range(max(1, removed)):
+    open(f'/workspace/work/{number}', 'w').close()
+"""
+    worker = bench.start()
+    try:
+        from ringfence.ports import Job
+
+        await worker.run(Job(Language.PYTHON, code, (), {}, b"", Limits()), None)
+        assert worker.left_files()
+    finally:
+        worker.discard()
+
+
+async def test_names_made_to_break_a_record_are_harmless_in_it(bench: Bench) -> None:
+    code = r"""
+import os
+for name in (b'a\nb', b'\xff\xfe', b'\x1b[2J', '\u202egpj.exe'.encode(), b'100%', b'\\'):
+    open(b'/workspace/work/' + name, 'w').close()
+"""
+    seen = await effects_of(bench, code)
+    assert seen["files_written"]["paths"] == [
+        "work/%1B[2J", "work/%5C", "work/%E2%80%AEgpj.exe", "work/%FF%FE", "work/100%25", "work/a%0Ab",
+    ]  # fmt: skip
+    assert seen["files_written"]["complete"]
+
+
+async def test_ten_thousand_names_are_cut_and_counted(bench: Bench) -> None:
+    code = "for number in range(10_000): open(f'{number:05}', 'w').close()"
+    written = (await effects_of(bench, code, inodes=20_000, spec={"inodes": 20_000}))["files_written"]
+    assert (len(written["paths"]), written["left_out"], written["complete"]) == (256, 9_744, False)
+
+
+async def test_a_box_without_a_route_has_no_destinations_and_that_is_all(bench: Bench) -> None:
+    seen = await effects_of(bench, "pass")
+    assert seen["network"] == {"destinations": [], "complete": True}
+
+
+async def test_memory_cpu_and_processes_are_near_what_was_used(bench: Bench) -> None:
+    code = """
+import os, threading, time
+held = bytearray(128 << 20)
+if os.fork() == 0:
+    while time.process_time() < 0.3: pass
+    os._exit(0)
+while time.process_time() < 0.2: pass
+os.wait()
+threads = [threading.Thread(target=time.sleep, args=(0.05,)) for _ in range(20)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+"""
+    seen = await effects_of(bench, code)
+    assert 128 * MIB < seen["memory_used_bytes"] < 200 * MIB
+    assert 450 <= seen["cpu_ms"] < 2000
+    assert seen["processes"]["complete"] is ("peak" in seen["processes"])
+    if seen["processes"]["complete"]:
+        assert seen["processes"]["peak"] == 21
+
+
+@pytest.mark.needs("native")
+def test_what_a_run_deleted_of_its_session_is_a_side_effect(tmp_path: Any) -> None:
+    def run(code: str) -> dict[str, Any]:
+        result = ringfence.run(code, home=tmp_path, session_id="s1", isolation="native")
+        assert result.exit_code == 0, result.stderr
+        return observed(CodeRun(Language.PYTHON, code, session_id="s1"), result)
+
+    first = run("import os; open('a', 'w').write('1'); os.mkdir('d'); open('d/b', 'w').write('2')")
+    assert first["files_written"] == {"paths": ["work/a", "work/d/b"], "complete": True}
+    second = run("import os, shutil; os.unlink('a'); shutil.rmtree('d'); open('c', 'w').write('three')")
+    assert second["files_written"] == {"paths": ["work/c"], "complete": True}
+    assert second["side_effects"] == [
+        {"kind": "write", "meta": {"path": "work/c", "bytes": 5}},
+        {"kind": "write", "meta": {"path": "work/a", "deleted": "file"}},
+        {"kind": "write", "meta": {"path": "work/d", "deleted": "file"}},
+    ]
