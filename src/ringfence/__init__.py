@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     )
     from ringfence.evidence.correlation import Correlation
     from ringfence.facade import ExecutionRequest, SandboxManager
-    from ringfence.oneline import perform, run
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
+    from ringfence.oneline import perform, run
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status

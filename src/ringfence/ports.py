@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
@@ -128,8 +128,8 @@ class RevocationWatcher(Protocol):
         ...
 
 
-AlsoWrite = Callable[["Cursor"], None]
-"""Writes something else in the very transaction of a record: both happen, or neither."""
+AlsoWrite = Callable[[Any], None]
+"""Writes something else with the cursor of a record's transaction: both happen, or neither."""
 
 
 class EvidenceSink(Protocol):

@@ -19,6 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
+from ringfence.database.sqlite import SqliteDatabase
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
@@ -26,6 +27,8 @@ from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.tiers import FirstAvailable
+from ringfence.journal.journal import Journal
+from ringfence.journal.room import require_room
 from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Backend, Clock, WorkerSpec
@@ -34,11 +37,12 @@ from ringfence.workspaces.home import default_home as default_home
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.budgets.port import BudgetMeter
-    from ringfence.budgets.sqlite import SqliteMeter
+    from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.grants.door import GrantDoor
+    from ringfence.journal.signer import Signer
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
@@ -90,7 +94,7 @@ class Engine:
     authority: LocalAuthority
     temporary: Once[TmpBroker] | None = None
     grants: Once[GrantDoor] | None = None
-    meter: Once[SqliteMeter] | None = None
+    journal: Journal | None = None
 
     def release(self, scope: str) -> None:
         """Give back the temporary space that was taken under `scope`; may block."""
@@ -100,10 +104,12 @@ class Engine:
     def close(self) -> None:
         """End everything; blocks until it is gone."""
         with ExitStack() as ending:
+            # last of all, and so the first that is put here: nothing ends unrecorded
+            if self.journal is not None:
+                ending.callback(self.journal.close)
             ending.callback(self.keeper.close)
-            for part in (self.temporary, self.meter):
-                if part is not None and part.made is not None:
-                    ending.callback(part.made.close)
+            if self.temporary is not None and self.temporary.made is not None:
+                ending.callback(self.temporary.made.close)
 
 
 def build(settings: Settings) -> Engine:
@@ -118,13 +124,30 @@ def build(settings: Settings) -> Engine:
         if domain not in settings.switched_off
     }
     service = settings.budget_service
-    meter = None if service is not None else Once(lambda: make_meter(settings.home))
-    admission = Once(lambda: make_admission(make_remote_meter(service or "") if meter is None else meter()))
+    database = make_database(settings)
+    admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
+    journal = make_journal(settings.home, database, clock)
     orchestrator = Orchestrator(
-        executors, TimeOrdered(), PolicyGuard(assess), clock, admission, always_metered=service is not None
+        executors, TimeOrdered(), PolicyGuard(assess), clock, admission, journal, always_metered=service is not None
     )
     door = Once(lambda: make_grant_door(settings.home, clock))
-    return Engine(orchestrator, keeper, authority, temporary, door, meter)
+    return Engine(orchestrator, keeper, authority, temporary, door, journal)
+
+
+def make_database(settings: Settings) -> Database:
+    """Return where evidence, budgets and used-up grants are kept; nothing is opened yet."""
+    return SqliteDatabase.in_home(settings.home)
+
+
+def make_journal(home: Path, database: Database, clock: Clock) -> Journal:
+    """Return the journal of this process, in `database`, signed with the key of this home."""
+
+    def make_signer() -> Signer:
+        from ringfence.journal.signer import Signer  # not at the top: a log is signed now and then
+
+        return Signer.in_home(home)
+
+    return Journal(database, Once(make_signer), clock, TimeOrdered(), room=lambda: require_room(home))
 
 
 def make_grant_door(home: Path, clock: Clock) -> GrantDoor:
@@ -174,11 +197,11 @@ def make_tmp_broker(home: Path) -> TmpBroker:
     return TmpBroker(home / "tmp")
 
 
-def make_meter(home: Path) -> SqliteMeter:
-    """Return the budgets of this home, which every process that shares it draws on."""
+def make_meter(database: Database) -> BudgetMeter:
+    """Return the budgets that every process which shares `database` draws on."""
     from ringfence.budgets.sqlite import SqliteMeter
 
-    return SqliteMeter.in_home(home)
+    return SqliteMeter(database)
 
 
 def default_budget_service() -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ringfence.evidence.effects import observed
 
 import ringfence
-from ringfence.evidence.effects import observed
 from ringfence.executors.code import result_of
 from ringfence.operation import CodeRun, Language
 

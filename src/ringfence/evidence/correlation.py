@@ -24,7 +24,10 @@ class Correlation:
     traceparent: str | None = None
 
     def __post_init__(self) -> None:
-        for name, value in self.members().items():
+        for name in NAMES:
+            value: object = getattr(self, name)
+            if value is None:
+                continue
             if not isinstance(value, str) or not 0 < len(value) <= _MOST_CHARACTERS or not value.isprintable():
                 raise InvalidRequest(
                     f"{name} must be 1 to {_MOST_CHARACTERS} printable characters", reason="invalid_name", field=name

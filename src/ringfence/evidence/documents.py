@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.authority.request_form import request_document
 from ringfence.capability.canonical import canonical, digest_of
 
 if TYPE_CHECKING:
@@ -42,16 +43,15 @@ def papers_of(profile: Profile) -> Papers:
 
 
 def _papers(sources: Sources) -> Papers:
-    documents = [_document("policy", sources.policy.text)]
-    if sources.request != NO_REQUEST:
-        documents.append(_document("request", canonical(request_to_json(sources.request))))
+    policy = sources.policy
+    documents = [Document("policy", policy.policy_version_hash, policy.text.decode())]
+    request = request_document(sources.request)
+    if request is not None:
+        documents.append(Document("request", *request))
     if sources.grant is not None:
-        documents.append(_document("grant", canonical(sources.grant.to_json())))
+        content = canonical(sources.grant.to_json())
+        documents.append(Document("grant", digest_of(content), content.decode()))
     return Papers({document.kind: document.digest for document in documents}, tuple(documents))
-
-
-def _document(kind: str, content: bytes) -> Document:
-    return Document(kind, digest_of(content), content.decode())
 
 
 _NONE = Papers({}, ())

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ringfence.authority.levels import IsolationLevel
-from ringfence.evidence import described, effects
+from ringfence.evidence import decided, described, effects
 from ringfence.evidence.correlation import Correlation
+from ringfence.evidence.documents import papers_of
+from ringfence.operation.code import CodeRun
 from ringfence.outcome import ExecutionResult, Status
 
 if TYPE_CHECKING:
+    from ringfence.authority.levels import IsolationLevel
     from ringfence.authority.profile import Profile
     from ringfence.capability.limits import Limits
     from ringfence.errors import RingfenceError
@@ -53,6 +55,7 @@ _COMMON = (
     "safety",
     "side_effect",
 )
+WORKING_DIRECTORY: Final = "/workspace/work"
 _STATUS = {Status.SUCCEEDED: "ok", Status.DENIED: "denied"}
 
 
@@ -86,12 +89,9 @@ def begin(
     consent: Consent | None,
 ) -> Members:
     """Return the record that must be durable before `operation` starts."""
-    risk = {"effective": str(verdict.risk), "declared": str(verdict.declared)}
-    if verdict.assessed is not None:
-        risk["assessed"] = str(verdict.assessed)
     members = {
-        **_of_profile(profile),
-        **described.members(operation),
+        **decided.voices(profile),
+        **_of_operation(operation),
         **correlation.members(),
         "type": BEGIN,
         "envelope_id": names.envelope_id,
@@ -101,36 +101,34 @@ def begin(
         "subject_id": profile.subject_id,
         "grant_id": profile.grant_id,
         "decision_key_fingerprint": profile.decision_key_fingerprint,
-        "risk": risk,
+        "documents": papers_of(profile).references,
+        "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
         "isolation": str(isolation),
+        "limits": _limits(profile.limits),
+        "consent": decided.consented(consent, profile, operation),
         "time_ms": now_ms,
         "produced_at_ms": now_ms,
     }
     if session_id is not None:
         members["session_id"] = session_id
-    if consent is not None:
-        members["consent"] = _consent(consent)
     return members
 
 
-def denied(begun: Mapping[str, Any], verdict: Verdict | None, refused: RingfenceError) -> Members:
+def denied(begun: Mapping[str, Any], verdict: Verdict, refused: RingfenceError) -> Members:
     """Return the one record of what was not allowed to begin."""
-    members = {**begun, "type": DENIED, **_refusal(refused, Status.DENIED)}
-    if verdict is not None:
-        members["rule"] = refused.details.get("rule", "")
-        members["answers"] = [
-            {"rule": answer.rule, "decision": str(answer.decision), "code": answer.code, "reason": answer.reason}
-            for answer in verdict.answers
-            if answer.code
-        ]
-    members["finished_at_ms"] = begun["produced_at_ms"]
-    return members
+    return {
+        **begun,
+        **_refusal(refused, Status.DENIED),
+        **decided.refusal(verdict),
+        "type": DENIED,
+        "finished_at_ms": begun["produced_at_ms"],
+    }
 
 
 def turned_away(names: Names, operation: Operation, who: Asked, refused: RingfenceError, *, now_ms: int) -> Members:
     """Return the one record of a call whose grant was not accepted."""
     return {
-        **described.members(operation),
+        **_of_operation(operation),
         **who.correlation.members(),
         "type": DENIED,
         "envelope_id": names.envelope_id,
@@ -222,26 +220,35 @@ def _refusal(error: RingfenceError, status: Status) -> Members:
     }
 
 
-def _consent(consent: Consent) -> Members:
-    members = {"source": consent.source.value, "id": consent.consent_id, "approver": consent.approver}
-    return {name: value for name, value in members.items() if value}
-
-
-def _of_profile(profile: Profile) -> Members:
-    members = {
-        "tool_name": profile.tool_name,
-        "manifest_version": profile.manifest_version,
-        "policy_version_hash": profile.policy_version_hash,
-        "profile_hash": profile.profile_hash,
-        "safety": str(profile.safety),
-        "side_effect": str(profile.side_effect),
-        "security_mode": str(profile.security_mode),
-        "mode": str(profile.mode),
-        "limits": _limits(profile.limits),
+def _of_operation(operation: Operation) -> Members:
+    """Return what is asked for, without what it carries."""
+    members: Members = {
+        "op": described.describe(operation),
+        "capability": _capability(operation),
+        "domain": operation.domain,
+        "inputs_digest": described.inputs_digest_of(operation),
     }
-    if profile.role is not None:
-        members["role"] = profile.role
+    if isinstance(operation, CodeRun):
+        members["language"] = members["cmd"] = str(operation.language)
+        members["cwd"] = WORKING_DIRECTORY
+        if operation.env:
+            members["env_keys"] = described.env_keys(operation)
+        if operation.files or operation.inputs:
+            members["inputs"] = described.inputs_of(operation)
+    elif operation.kind == "proc_exec":
+        members["cmd"], members["cwd"] = members["op"]["tool"], WORKING_DIRECTORY
+    arguments = described.redacted_args(operation)
+    if arguments:
+        members["args"] = arguments
     return members
+
+
+def _capability(operation: Operation) -> str:
+    if isinstance(operation, CodeRun):
+        return f"code.run:{operation.language}"
+    from ringfence.operation.form import summary  # not at the top: most calls run code
+
+    return summary(operation)
 
 
 @lru_cache(maxsize=64)

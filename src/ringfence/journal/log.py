@@ -78,12 +78,15 @@ class Draft:
         """
         sealed, self.head = self.head.seal(members)
         self.written.append(Written(members, sealed))
-        kind, exec_id, time_ms = members["type"], members.get("exec_id"), members["time_ms"]
-        self._rows.append(store.Row(sealed.seq, time_ms, kind, exec_id, sealed.hash, sealed.text))
+        kind, time_ms = members["type"], members["time_ms"]
+        self._rows.append(store.Row(sealed.seq, time_ms, kind, members.get("exec_id"), sealed.hash, sealed.text))
         for document in documents:
             if document.digest not in self._log.documents:
                 store.keep_document(self._cursor, document.digest, document.kind, document.body)
                 self.documents.append(document.digest)
+        if kind not in (BEGIN, END, DENIED):
+            return
+        exec_id = members["exec_id"]
         if kind == BEGIN:
             self.begun[exec_id] = Begun(sealed.seq, time_ms)
             store.open_exec(self._cursor, exec_id, self._log.state.number, sealed.seq)
@@ -93,7 +96,7 @@ class Draft:
                 raise store.LogTaken(f"{exec_id} is not open in this log, so it cannot end in it")
             self.ended.append(exec_id)
             self._close(began.seq, sealed.seq, began.started_ms, members)
-        elif kind == DENIED:
+        else:
             self._close(sealed.seq, sealed.seq, time_ms, members)
 
     def finish(self) -> None:
@@ -116,9 +119,7 @@ class Draft:
     def _close(self, begin_seq: int, end_seq: int, started_ms: int, members: Members) -> None:
         found_by = {name: members.get(name) for name in store.ID_FIELDS}
         number, exec_id, outcome = self._log.state.number, members["exec_id"], members["outcome"]
-        store.close_exec(
-            self._cursor, store.Exec(exec_id, number, begin_seq, end_seq, started_ms, outcome, **found_by)
-        )
+        store.close_exec(self._cursor, store.Exec(exec_id, number, begin_seq, end_seq, started_ms, outcome, **found_by))
 
 
 _MOST_DOCUMENTS = 4096

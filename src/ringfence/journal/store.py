@@ -136,16 +136,8 @@ def take_log(cursor: Cursor, owner: Owner, now_ms: int, new_log_id: str) -> LogS
     highest = 0
     for log in logs(cursor):
         highest = log.number
-        free = cursor.lease(log.number)
-        if free is None:
-            free = not log.held or is_gone(log.owner)
-        if free:
-            cursor.execute(
-                "UPDATE journal_log SET boot_id = ?, pid_namespace = ?, pid = ?, started = ?, held = 1, "
-                "term = term + 1 WHERE number = ?",
-                (*_flat(owner), log.number),
-            )
-            return state(cursor, log.number, was_dead=log.held)
+        if _is_free(cursor, log):
+            return adopt(cursor, log, owner)
     number = highest + 1
     if cursor.lease(number) is False:
         raise LogTaken(f"log {number} is not there yet, and another has its lease")
@@ -154,6 +146,28 @@ def take_log(cursor: Cursor, owner: Owner, now_ms: int, new_log_id: str) -> LogS
         (number, new_log_id, now_ms, *_flat(owner), NO_HASH, ""),
     )
     return state(cursor, number)
+
+
+def dead_logs(cursor: Cursor) -> Iterator[Log]:
+    """Yield the logs whose writer ended without releasing them; each is to be adopted at once."""
+    for log in logs(cursor):
+        if log.held and _is_free(cursor, log):
+            yield log
+
+
+def adopt(cursor: Cursor, log: Log, owner: Owner) -> LogState:
+    """Make `owner` the writer of a log that is free."""
+    cursor.execute(
+        "UPDATE journal_log SET boot_id = ?, pid_namespace = ?, pid = ?, started = ?, held = 1, "
+        "term = term + 1 WHERE number = ?",
+        (*_flat(owner), log.number),
+    )
+    return state(cursor, log.number, was_dead=log.held)
+
+
+def _is_free(cursor: Cursor, log: Log) -> bool:
+    leased = cursor.lease(log.number)
+    return (not log.held or is_gone(log.owner)) if leased is None else leased
 
 
 def state(cursor: Cursor, number: int, *, was_dead: bool = False) -> LogState:

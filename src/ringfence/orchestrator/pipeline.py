@@ -23,8 +23,8 @@ from ringfence.errors import (
 )
 from ringfence.evidence import records
 from ringfence.evidence.correlation import UNKNOWN, Correlation
-from ringfence.evidence.documents import documents_of
-from ringfence.guard.consent import STANDING, Consent
+from ringfence.evidence.documents import papers_of
+from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
@@ -165,7 +165,7 @@ class Orchestrator:
             isolation=least,
             session_id=session_id,
             correlation=correlation,
-            consent=consent or STANDING.get(profile.mode),
+            consent=consent,
         )
         try:
             verdict.require_allowed()
@@ -174,7 +174,7 @@ class Orchestrator:
             await self._evidence.record(records.denied(begun, verdict, refused))
             refused.details["evidence_id"] = names.envelope_id
             raise
-        await self._evidence.begin(begun, documents_of(profile))
+        await self._evidence.begin(begun, papers_of(profile).documents)
         if least is not profile.isolation_floor:
             profile = dataclasses.replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
@@ -213,7 +213,9 @@ class Orchestrator:
             if metering is not None and not isinstance(error, TimedOut):
                 metering.refused()  # what we refuse or fail at has not run
             error.details["evidence_id"] = ctx.envelope_id
-            await self._end(records.end_by_error(begun, error, _status_of(error), now_ms=self._clock.now_ms()), metering)
+            await self._end(
+                records.end_by_error(begun, error, _status_of(error), now_ms=self._clock.now_ms()), metering
+            )
             raise
         except BaseException:
             # it ran, and nobody knows for how long: all of it is charged
