@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
-from ringfence.outcome import Artifact, FileChanges
+from ringfence.outcome import FileChanges
 from ringfence.ports import Harvest
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
