@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringfence.evidence.records import Members
 
 _DEFAULT = Limits()
+_NO_CHANGES = FileChanges()
 _Asked = TypeVar("_Asked", contravariant=True)
 _Answer = TypeVar("_Answer", covariant=True)
 
@@ -224,7 +225,7 @@ class Harvest:
     artifacts: tuple[Artifact, ...] = ()
     files_written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    changes: FileChanges = FileChanges()
+    changes: FileChanges = _NO_CHANGES
     changed: bool = False
     """Whether a session's work directory is no longer what the next worker was parked on."""
 

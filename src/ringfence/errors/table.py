@@ -140,6 +140,7 @@ _UNAVAILABLE = {
     "package_index_unreachable": Reason("the package index does not answer"),
     "package_store_unwritable": Reason("the package environment cannot be stored"),
     "artifacts_not_written": Reason("an artifact could not be written to the host"),
+    "damaged": Reason("what was kept is not what was written, so it is not given out", retryable=False),
     "busy": Reason("somebody else holds it now"),
     "connect_failed": Reason("the other side does not accept connections"),
     "name_resolution": Reason("the name could not be resolved"),

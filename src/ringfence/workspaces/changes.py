@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.tree import Entry, Walk, open_readable
@@ -20,7 +20,7 @@ class Changes:
     files: tuple[str, ...]
     deleted: tuple[str, ...]
     complete: bool
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = field(default=(), compare=False)
     """Of `files`, in the same order."""
 
 

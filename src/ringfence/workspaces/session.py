@@ -56,7 +56,7 @@ class SessionWorkspace:
             InvalidRequest: `session_id` is not one plain path segment.
             PathTraversalError: Something below `home` was replaced by a symlink.
         """
-        if not _ID.match(session_id):
+        if not is_plain_name(session_id):
             raise InvalidRequest(f"session id {session_id[:100]!a} is not a plain name", reason="invalid_session_id")
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home_fd = os.open(home, _DIRECTORY | os.O_CLOEXEC)
@@ -132,6 +132,11 @@ class SessionWorkspace:
                     yield
             finally:
                 os.pwrite(lock, b"%020d" % (before + 2), 0)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether `name` can be one segment of a path, and nothing else."""
+    return _ID.match(name) is not None
 
 
 @contextmanager

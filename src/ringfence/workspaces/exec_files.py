@@ -1,0 +1,368 @@
+"""The files of one execution beside its evidence: `artifacts/<exec_id>/` of its project, as 003 lays it out.
+
+Four names in it are ours: `stdout.txt`, `stderr.txt`, `manifest.json` and `meta.json`. The guest's artifacts lie
+beside them under their own paths. One that begins with a name of ours has the first letter of it written as `%XX`,
+which no harmless name ever has and which `names.original` undoes; one that no directory could hold is named by the
+digest of its path. `manifest.json` says under `path` where each one lies, and under `name` what the guest called it
+where that differs.
+
+The directory is written under a name that nobody knows and then takes its own: it is there whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ringfence.capability.limits import MIB
+from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
+from ringfence.outcome import Artifact, ExecutionResult
+from ringfence.workspaces.beneath import MAX_NAME_BYTES, make_parents, open_beneath, open_regular
+from ringfence.workspaces.names import harmless_path
+from ringfence.workspaces.session import SessionWorkspace, is_plain_name
+
+OURS: Final = ("stdout.txt", "stderr.txt", "manifest.json", "meta.json")
+MOST_BYTES: Final = 2048 * MIB
+MOST_DOCUMENT_BYTES: Final = 64 * MIB
+MOST_OUTPUT_BYTES: Final = 64 * MIB
+
+_LONGEST_PATH = 2048
+_ATTEMPTS = 8
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+@dataclass(frozen=True, slots=True)
+class ExecFiles:
+    """What was kept of one execution; `path` is relative to the workspace directory of the home."""
+
+    path: str
+    stdout: bytes
+    stderr: bytes
+    manifest: Mapping[str, Any]
+    meta: Mapping[str, Any]
+
+
+def artifacts_path(project_id: str, exec_id: str) -> str:
+    """Return where the files of an execution lie, relative to the workspace directory of the home."""
+    return f"projects/{project_id}/artifacts/{exec_id}"
+
+
+def stored_path(path: str) -> str:
+    """Return where an artifact lies in the directory of its execution; no two harmless paths get the same place."""
+    first, slash, rest = path.partition("/")
+    if first.casefold() in OURS:  # also where a file system takes `META.JSON` for the same
+        path = f"%{ord(first[0]):02X}{first[1:]}{slash}{rest}"
+    parts = os.fsencode(path).split(b"/")
+    if len(b"/".join(parts)) > _LONGEST_PATH or any(len(part) > MAX_NAME_BYTES for part in parts):
+        return f"%long-{hashlib.sha256(os.fsencode(path)).hexdigest()}"
+    return path
+
+
+def write_exec_files(
+    home: Path,
+    project_id: str,
+    exec_id: str,
+    result: ExecutionResult,
+    *,
+    manifest: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    max_bytes: int = MOST_BYTES,
+    durable: bool = True,
+) -> str:
+    """Keep what came of a run in its project, and return where, relative to the workspace directory of the home.
+
+    What `manifest` says of `artifacts`, `stdout` and `stderr` is replaced by what was really written. `durable` waits
+    for the disk. Whatever lay under the execution's name before is kept beside it under another one.
+
+    Raises:
+        InvalidRequest: An id is no plain name.
+        PathTraversalError: Something in the way was replaced by a link.
+        QuotaExceeded: It is more than `max_bytes`, or the disk is full; nothing was written.
+        Unavailable: It cannot be written; nothing was.
+    """
+    _require_name(exec_id)
+    files = _ours(result, manifest, meta)
+    if sum(map(len, files.values())) + sum(len(artifact.content) for artifact in result.artifacts) > max_bytes:
+        raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
+    with SessionWorkspace.create(home, project_id) as workspace:
+        draft = f".{exec_id}.{secrets.token_hex(8)}"
+        try:
+            os.mkdir(draft, 0o700, dir_fd=workspace.artifacts_fd)
+            try:
+                _fill(workspace.artifacts_fd, draft, files, result.artifacts, durable=durable)
+                _take_name(workspace.artifacts_fd, draft, exec_id)
+            except BaseException:
+                shutil.rmtree(draft, dir_fd=workspace.artifacts_fd, ignore_errors=True)
+                raise
+            if durable:
+                os.fsync(workspace.artifacts_fd)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise QuotaExceeded("the disk is too full for the files of a run", reason="disk") from error
+            raise Unavailable(
+                f"the files of {exec_id} cannot be written: {error.strerror}", reason="artifacts_not_written"
+            ) from error
+    return artifacts_path(project_id, exec_id)
+
+
+def read_exec_files(home: Path, project_id: str, exec_id: str) -> ExecFiles | None:
+    """Return what was kept of a run, or None where nothing was.
+
+    Raises:
+        InvalidRequest: An id is no plain name.
+        PathTraversalError: Something in the way is a link.
+        Unavailable: A file is missing, too large, or not what was written.
+    """
+    directory = _open_exec(home, project_id, exec_id)
+    if directory is None:
+        return None
+    try:
+        stdout = _read(directory, "stdout.txt", MOST_OUTPUT_BYTES)
+        stderr = _read(directory, "stderr.txt", MOST_OUTPUT_BYTES)
+        manifest, meta = _read_document(directory, "manifest.json"), _read_document(directory, "meta.json")
+    finally:
+        os.close(directory)
+    for name, content in (("stdout", stdout), ("stderr", stderr)):
+        described = manifest.get(name)
+        if not isinstance(described, dict) or described.get("sha256") != hashlib.sha256(content).hexdigest():
+            raise _damaged(f"{name}.txt", "is not what was written")
+    return ExecFiles(artifacts_path(project_id, exec_id), stdout, stderr, manifest, meta)
+
+
+def read_artifact(home: Path, project_id: str, exec_id: str, path: str, *, most: int = MOST_BYTES) -> bytes | None:
+    """Return one artifact by the path the guest gave it, or None where there is none.
+
+    Raises:
+        PathTraversalError: The path leads out of the execution's directory, or something in the way is a link.
+        Unavailable: It is larger than `most`, or not what was written.
+    """
+    directory = _open_exec(home, project_id, exec_id)
+    if directory is None:
+        return None
+    try:
+        sha256 = _sha256_of(_read_document(directory, "manifest.json"), stored_path(path))
+        if sha256 is None:
+            return None
+        content = _read(directory, stored_path(path), most)
+    finally:
+        os.close(directory)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise _damaged(path, "is not what was written")
+    return content
+
+
+def prune_exec_files(home: Path, before_ms: int, *, held: Callable[[str], bool] = lambda _: False) -> tuple[str, ...]:
+    """Remove the files of executions written before a time, in every project; return the ids of those that are gone.
+
+    `held` says of an execution's id that its files must stay. Drafts of a host that was killed, and what once lay in
+    the way, go as they grow as old.
+    """
+    projects = _open(home, "workspace/projects")
+    if projects is None:
+        return ()
+    gone: list[str] = []
+    try:
+        for project in sorted(filter(is_plain_name, os.listdir(projects))):
+            with suppress(FileNotFoundError, NotADirectoryError, PathTraversalError):
+                artifacts = open_beneath(projects, f"{project}/artifacts", _DIRECTORY)
+                try:
+                    gone += _prune(artifacts, before_ms, held)
+                finally:
+                    os.close(artifacts)
+    finally:
+        os.close(projects)
+    return tuple(gone)
+
+
+# --- writing ---
+
+
+def _ours(result: ExecutionResult, manifest: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, bytes]:
+    described = {
+        **manifest,
+        "artifacts": [_described(artifact) for artifact in result.artifacts],
+        "stdout": _stream("stdout.txt", result.stdout_raw, result.stdout_bytes, truncated=result.stdout_truncated),
+        "stderr": _stream("stderr.txt", result.stderr_raw, result.stderr_bytes, truncated=result.stderr_truncated),
+    }
+    return {
+        "stdout.txt": result.stdout_raw,
+        "stderr.txt": result.stderr_raw,
+        "manifest.json": _document(described),
+        "meta.json": _document(meta),
+    }
+
+
+def _described(artifact: Artifact) -> dict[str, Any]:
+    path = stored_path(artifact.path)
+    named = {} if path == artifact.path else {"name": artifact.path}
+    return {"path": path, **named, "size": artifact.size, "sha256": artifact.sha256}
+
+
+def _stream(path: str, kept: bytes, written: int, *, truncated: bool) -> dict[str, Any]:
+    sha256 = hashlib.sha256(kept).hexdigest()
+    return {"path": path, "size": len(kept), "sha256": sha256, "bytes": written, "truncated": truncated}
+
+
+def _document(value: Mapping[str, Any]) -> bytes:
+    content = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True).encode() + b"\n"
+    if len(content) > MOST_DOCUMENT_BYTES:
+        raise QuotaExceeded("the description of a run is too large", reason="disk", limit=MOST_DOCUMENT_BYTES)
+    return content
+
+
+def _fill(
+    parent: int, draft: str, files: Mapping[str, bytes], artifacts: tuple[Artifact, ...], *, durable: bool
+) -> None:
+    directory = open_beneath(parent, draft, _DIRECTORY)
+    try:
+        os.fchmod(directory, 0o700)  # whatever the umask of the host application
+        for name, content in files.items():
+            _write_new(directory, name, content, durable=durable)
+        for artifact in artifacts:
+            path = stored_path(artifact.path)
+            holder = make_parents(directory, path, 0o700)
+            try:
+                _write_new(holder, path.rpartition("/")[2], artifact.content, durable=durable)
+                if durable:
+                    os.fsync(holder)
+            finally:
+                os.close(holder)
+        if durable:
+            os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _write_new(directory: int, name: str, content: bytes, *, durable: bool) -> None:
+    fd = open_beneath(directory, name, _NEW_FILE, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _take_name(parent: int, draft: str, exec_id: str) -> None:
+    """Give the finished directory its name; what was put there first keeps its content, and loses the name.
+
+    A directory replaces nothing but an empty directory, and follows no link: the kernel answers with an error.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            os.rename(draft, exec_id, src_dir_fd=parent, dst_dir_fd=parent)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            aside = f".displaced.{exec_id}.{secrets.token_hex(8)}"
+            with suppress(FileNotFoundError):
+                os.rename(exec_id, aside, src_dir_fd=parent, dst_dir_fd=parent)
+        else:
+            return
+    raise FileExistsError(errno.EEXIST, "somebody takes its name again and again")
+
+
+# --- reading ---
+
+
+def _open_exec(home: Path, project_id: str, exec_id: str) -> int | None:
+    _require_name(project_id)
+    _require_name(exec_id)
+    return _open(home, f"workspace/{artifacts_path(project_id, exec_id)}")
+
+
+def _open(home: Path, path: str) -> int | None:
+    try:
+        home_fd = os.open(home, _DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return open_beneath(home_fd, path, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    finally:
+        os.close(home_fd)
+
+
+def _read(directory: int, path: str, most: int) -> bytes:
+    try:
+        fd = open_regular(directory, path)
+    except (OSError, CapabilityBlocked) as error:
+        raise _damaged(path, "is no file any more") from error
+    try:
+        content = bytearray()
+        while len(content) <= most and (chunk := os.read(fd, min(MIB, most + 1 - len(content)))):
+            content += chunk
+    finally:
+        os.close(fd)
+    if len(content) > most:
+        raise _damaged(path, f"is larger than {most} bytes")
+    return bytes(content)
+
+
+def _read_document(directory: int, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_read(directory, name, MOST_DOCUMENT_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(name, "is not JSON any more") from error
+    if not isinstance(value, dict):
+        raise _damaged(name, "is not what was written")
+    return value
+
+
+def _sha256_of(manifest: Mapping[str, Any], path: str) -> str | None:
+    entries = manifest.get("artifacts")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("path") == path:
+            return str(entry.get("sha256"))
+    return None
+
+
+def _damaged(path: str, how: str) -> Unavailable:
+    return Unavailable(f"{harmless_path(os.fsencode(path))[:100]} of a run {how}", reason="damaged")
+
+
+def _require_name(name: str) -> None:
+    if not is_plain_name(name):
+        raise InvalidRequest(f"{name[:100]!a} is not a plain name", reason="invalid_name")
+
+
+# --- retention ---
+
+
+def _prune(artifacts: int, before_ms: int, held: Callable[[str], bool]) -> list[str]:
+    gone = []
+    for name in sorted(os.listdir(artifacts)):
+        with suppress(FileNotFoundError):
+            status = os.stat(name, dir_fd=artifacts, follow_symlinks=False)
+            # of the directory itself: nobody but the host can write in it, or set its time
+            if status.st_mtime_ns // 1_000_000 >= before_ms or held(_exec_id_of(name)):
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                shutil.rmtree(name, dir_fd=artifacts)  # by descriptors: follows no link
+            else:
+                os.unlink(name, dir_fd=artifacts)
+            if not name.startswith("."):
+                gone.append(name)
+    return gone
+
+
+def _exec_id_of(name: str) -> str:
+    """Return whose files these are, also of a draft or of what was displaced."""
+    if not name.startswith("."):
+        return name
+    return name.removeprefix(".displaced").removeprefix(".").rpartition(".")[0]
