@@ -49,7 +49,7 @@ class VerifierKey:
 
     def text(self) -> str:
         """Write it as `<name>+<key id>+<key>`."""
-        return f"{self.name}+{self.key_id.hex()}+{_to_base64(_ED25519 + self.public)}"
+        return f"{self.name}+{self.key_id.hex()}+{encode_base64(_ED25519 + self.public)}"
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
@@ -59,7 +59,7 @@ class VerifierKey:
             InvalidRequest: It is no key in this form, not one for Ed25519, or its id is not that of the key.
         """
         match = _VERIFIER_KEY.fullmatch(text)
-        encoded = _from_base64(match[3]) if match else None
+        encoded = decode_base64(match[3]) if match else None
         if match is None or encoded is None:
             raise _malformed("a verifier key reads <name>+<key id>+<base64>")
         if encoded[:1] != _ED25519:
@@ -88,7 +88,7 @@ class Checkpoint:
 
     def text(self) -> str:
         """Write it as the text that is signed."""
-        lines = (self.origin, str(self.size), _to_base64(self.root), *self.extensions)
+        lines = (self.origin, str(self.size), encode_base64(self.root), *self.extensions)
         return "".join(f"{line}\n" for line in lines)
 
     @classmethod
@@ -102,7 +102,7 @@ class Checkpoint:
         if len(lines) < 4 or lines[-1]:
             raise _malformed("a checkpoint has at least three lines, each ended")
         origin, size, encoded, *extensions = lines[:-1]
-        root = _from_base64(encoded)
+        root = decode_base64(encoded)
         if root is None or not _SIZE.fullmatch(size):
             raise _malformed("the size or the root of a checkpoint cannot be read")
         return cls(origin, int(size), root, tuple(extensions))
@@ -130,7 +130,7 @@ def sign_note(text: str, name: str, public: bytes, sign: Sign) -> str:
     if not text.endswith("\n") or _CONTROL.search(text):
         raise _malformed("the text of a note ends with a line feed, and holds no other control character")
     key = VerifierKey(name, public)
-    return f"{text}\n\u2014 {name} {_to_base64(key.key_id + sign(text.encode()))}\n"
+    return f"{text}\n\u2014 {name} {encode_base64(key.key_id + sign(text.encode()))}\n"
 
 
 def read_note(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
@@ -147,7 +147,7 @@ def read_note(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
     signatures: list[tuple[str, bytes, bytes]] = []
     for line in lines:
         match = _SIGNATURE_LINE.fullmatch(line)
-        decoded = _from_base64(match[2]) if match else None
+        decoded = decode_base64(match[2]) if match else None
         if match is None or decoded is None or len(decoded) <= 4 or any(one.isspace() for one in match[1]):
             raise _malformed("a signature line of a note cannot be read")
         signatures.append((match[1], decoded[:4], decoded[4:]))
@@ -177,17 +177,19 @@ def open_note(note: str, keys: Iterable[VerifierKey], verify: Verify) -> OpenedN
     return OpenedNote(text, tuple(signers))
 
 
-def _to_base64(content: bytes) -> str:
+def encode_base64(content: bytes) -> str:
+    """Write bytes as RFC 4648 says."""
     return base64.b64encode(content).decode()
 
 
-def _from_base64(text: str) -> bytes | None:
+def decode_base64(text: str) -> bytes | None:
+    """Read what `encode_base64` wrote; nothing comes of any other text."""
     try:
         decoded = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
     # bits beyond the last byte would give one content a second text
-    return decoded if _to_base64(decoded) == text else None
+    return decoded if encode_base64(decoded) == text else None
 
 
 def _malformed(problem: str) -> InvalidRequest:
