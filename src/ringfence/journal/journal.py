@@ -37,6 +37,9 @@ class Checkpoints:
     seconds: float = 60.0
 
 
+_USUAL = Checkpoints()
+
+
 class Entry(NamedTuple):
     """One record to write, with what belongs into the same transaction."""
 
@@ -60,7 +63,7 @@ class Journal:
         clock: Clock,
         identifiers: Identifiers,
         *,
-        checkpoints: Checkpoints = Checkpoints(),
+        checkpoints: Checkpoints = _USUAL,
         room: Callable[[], None] = lambda: None,
         on_written: Callable[[Sequence[Written]], None] = lambda _: None,
         on_checkpoint: Callable[[str], None] = lambda _: None,

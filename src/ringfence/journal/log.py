@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringfence.evidence.note import Checkpoint, sign_note
+from ringfence.evidence.note import Checkpoint, log_origin
 from ringfence.evidence.records import BEGIN, DENIED, END
 from ringfence.journal import store
 
@@ -109,8 +109,8 @@ class Draft:
         """Sign the log as it will be after this transaction, and return the note."""
         self.finish()
         size, frontier = self.head.size, self.head.frontier
-        checkpoint = Checkpoint(f"{signer.name}/{self.head.log_id}", size, frontier.root(), (f"time {now_ms}",))
-        note = sign_note(checkpoint.text(), signer.name, signer.public, signer.sign)
+        checkpoint = Checkpoint(log_origin(self.head.log_id), size, frontier.root(), (f"time {now_ms}",))
+        note = signer.sign_checkpoint(checkpoint)
         kept = store.Checkpoint(size, now_ms, checkpoint.root, frontier.to_text(), note)
         store.add_checkpoint(self._cursor, self._log.state, kept)
         self.signed = size
