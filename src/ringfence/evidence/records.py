@@ -55,6 +55,7 @@ _COMMON = (
     "safety",
     "side_effect",
 )
+_USED = ("calls", "bytes_in", "bytes_out", "cpu_ms", "gpu_ms", "file_count")
 WORKING_DIRECTORY: Final = "/workspace/work"
 _STATUS = {Status.SUCCEEDED: "ok", Status.DENIED: "denied"}
 
@@ -148,10 +149,13 @@ def end(begun: Mapping[str, Any], operation: Operation, outcome: Outcome, *, now
     """Return what came of the execution that `begun` announced."""
     members = _ending(begun, now_ms)
     members.update(effects.observed(operation, outcome))
+    used = outcome.used
+    members["budget_used"] = {name: getattr(used, name) for name in _USED}
+    members["duration_ms"] = used.wall_ms
     if isinstance(outcome, ExecutionResult):
         members.update(_of_result(outcome))
     else:
-        members["status"], members["outcome"] = "ok", str(Status.SUCCEEDED)
+        members["status"], members["outcome"], members["meter"] = "ok", str(Status.SUCCEEDED), "counted"
     return members
 
 
@@ -197,6 +201,8 @@ def _of_result(result: ExecutionResult) -> Members:
         "sandbox_type": str(result.sandbox_type),
         "sandbox_id": result.sandbox_id,
         "layers": result.isolation.to_dict(),
+        "meter": "sampled" if result.isolation.cgroup == "none" else "cgroup",
+        "duration_us": round(result.elapsed_ms * 1000),
     }
     optional = {
         "exit_code": result.exit_code,

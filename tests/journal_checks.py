@@ -1,0 +1,26 @@
+"""What every test that leaves a journal behind asks of it: that all of it verifies, against the key of its home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ringfence.evidence.verify import Trust
+
+from ringfence.database.sqlite import SqliteDatabase
+from ringfence.journal import ed25519
+from ringfence.journal.reader import Verified, reading
+from ringfence.journal.signer import key_in_home
+
+
+def verified(home: Path) -> Verified:
+    """Verify the journal of `home` and return what was found."""
+    key = key_in_home(home)
+    assert key is not None
+    database = SqliteDatabase.in_home(home)
+    try:
+        with reading(database) as reader:
+            found = reader.verify(Trust(ed25519.verify, keys=(key,)))
+    finally:
+        database.close()
+    assert found.is_whole, found
+    return found
