@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.journal_checks import verified
 
 from ringfence.clock import SystemClock
 from ringfence.database.port import Cursor
@@ -22,7 +23,6 @@ from ringfence.identifiers import TimeOrdered
 from ringfence.journal import store
 from ringfence.journal.journal import Checkpoints, Journal
 from ringfence.journal.signer import Signer
-from tests.journal_checks import verified
 
 NAMES = TimeOrdered()
 
@@ -135,7 +135,7 @@ def test_one_that_cannot_be_written_does_not_harm_those_beside_it(tmp_path: Path
     good = [begun() for _ in range(6)]
     bad = begun(number=0.5)
 
-    async def write() -> list[None | BaseException]:
+    async def write() -> list[BaseException | None]:
         for begin in good[:2]:
             await journal.begin(begin)
         return await asyncio.gather(
