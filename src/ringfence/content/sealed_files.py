@@ -96,6 +96,11 @@ def open_inner(directory: int, name: str) -> int:
     return fd
 
 
+def names(directory: int) -> list[str]:
+    """Return what is in a directory."""
+    return os.listdir(directory)
+
+
 def write(directory: int, name: str, content: bytes, *, replace: bool = True, keep_free: int = 0) -> None:
     """Write a private file whole, or leave what was there.
 

@@ -133,7 +133,7 @@ class ContentStore:
                 if not master:
                     continue
                 kept = {_name(master, digest) for digest in held}
-                for name in os.listdir(directory):
+                for name in files.names(directory):
                     with contextlib.suppress(FileNotFoundError):
                         seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
                         if seen.st_mtime_ns // 1_000_000 < before_ms and name not in kept:
@@ -154,7 +154,7 @@ class ContentStore:
             for part in (_CONTENT, _RESULTS):
                 inner = files.open_inner(directory, part)
                 try:
-                    gone += sum(_unlink(inner, name) for name in os.listdir(inner))
+                    gone += sum(_unlink(inner, name) for name in files.names(inner))
                 finally:
                     os.close(inner)
         return gone
