@@ -157,3 +157,19 @@ def test_what_a_run_deleted_of_its_session_is_a_side_effect(tmp_path: Any) -> No
         {"kind": "write", "meta": {"path": "work/a", "deleted": True}},
         {"kind": "write", "meta": {"path": "work/d", "deleted": True}},
     ]
+
+
+async def test_no_run_is_said_to_have_had_the_processes_of_another(bench: Bench) -> None:
+    code = """
+import sys, threading
+done = threading.Event()
+threads = [threading.Thread(target=done.wait) for _ in range(int(sys.argv[1]))]
+[thread.start() for thread in threads]; done.set(); [thread.join() for thread in threads]
+"""
+    told = 0
+    for others in (0, 9, 0, 3, 0, 12, 12):
+        peak = (await bench.run(code, args=(str(others),))).ending.tasks_peak
+        assert peak in (None, others + 1)
+        told += peak is not None
+    first = (await bench.run(code, args=("40",))).ending.tasks_peak
+    assert (first, told > 0) in ((41, True), (None, False))  # where the kernel counts, more than ever is always told
