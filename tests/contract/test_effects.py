@@ -52,6 +52,17 @@ async def test_what_could_not_be_collected_was_still_written(bench: Bench) -> No
     assert [effect["meta"]["uncollected"] for effect in seen["side_effects"]] == ["artifact_bytes", "symlink"]
 
 
+async def test_more_artifacts_than_allowed_are_named_and_the_run_is_marked_while_work_is_not_counted(
+    bench: Bench,
+) -> None:
+    code = "open('big', 'wb').write(b'x' * (3 << 20)); open('/output/a', 'wb').write(b'x' * {size})"
+    for size, marked in ((1 << 20, None), ((1 << 20) + 1, "artifacts")):
+        done = await bench.run(code.format(size=size), artifact_bytes=MIB)
+        result = result_of("ex_1", done.worker, done.ending, done.harvest, Limits(artifact_bytes=MIB))
+        assert (result.success, result.reason) == (True, marked)
+        assert result.changes.uncollected == (() if marked is None else (("a", "artifact_bytes"),))
+
+
 async def test_a_guest_cannot_hide_its_files_behind_directories_it_removes(bench: Bench) -> None:
     code = """
 import os

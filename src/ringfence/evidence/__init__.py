@@ -1,1 +1,1 @@
-"""What a record of an execution says, and how anybody can check it: values in, values out."""
+"""What makes a log of runs evidence: sealed records, the tree over them, signed checkpoints, and the check of them."""
