@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,8 @@ from ringfence.evidence.effects import observed
 from ringfence.executors.code import result_of
 from ringfence.operation import CodeRun, Language
 from ringfence.ports import Job
+from ringfence.workspaces.exec_files import read_artifact, read_exec_files, write_exec_files
+from ringfence.workspaces.names import original
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Bench
@@ -46,6 +49,18 @@ async def test_what_could_not_be_collected_was_still_written(bench: Bench) -> No
     seen = await effects_of(bench, code, artifact_bytes=MIB)
     assert seen["files_written"] == {"paths": ["artifacts/big", "artifacts/link"], "complete": True}
     assert seen["artifacts"] == []
+    assert [effect["meta"]["uncollected"] for effect in seen["side_effects"]] == ["artifact_bytes", "symlink"]
+
+
+async def test_more_artifacts_than_allowed_are_named_and_the_run_is_marked_while_work_is_not_counted(
+    bench: Bench,
+) -> None:
+    code = "open('big', 'wb').write(b'x' * (3 << 20)); open('/output/a', 'wb').write(b'x' * {size})"
+    for size, marked in ((1 << 20, None), ((1 << 20) + 1, "artifacts")):
+        done = await bench.run(code.format(size=size), artifact_bytes=MIB)
+        result = result_of("ex_1", done.worker, done.ending, done.harvest, Limits(artifact_bytes=MIB))
+        assert (result.success, result.reason) == (True, marked)
+        assert result.changes.uncollected == (() if marked is None else (("a", "artifact_bytes"),))
 
 
 async def test_a_guest_cannot_hide_its_files_behind_directories_it_removes(bench: Bench) -> None:
@@ -115,6 +130,28 @@ threads = [threading.Thread(target=time.sleep, args=(0.05,)) for _ in range(20)]
         assert seen["processes"]["peak"] == 21
 
 
+async def test_what_is_kept_of_a_run_is_what_the_guest_left_beside_what_is_ours(bench: Bench, tmp_path: Path) -> None:
+    code = r"""
+import os, sys
+print('out'); sys.stderr.write('err')
+for name in (b'meta.json', b'stdout.txt/deep', b'a\nb', b'\xff' * 255, b'plots/a.png'):
+    os.makedirs(os.path.dirname(b'/output/' + name), exist_ok=True)
+    open(b'/output/' + name, 'wb').write(name)
+os.symlink('/etc/passwd', '/output/manifest.json')
+"""
+    done = await bench.run(code, stdout_bytes=2)
+    result = result_of("ex_1", done.worker, done.ending, done.harvest, Limits())
+    write_exec_files(tmp_path, "p1", "ex_1", result, manifest={"v": 1}, meta={"exec_id": "ex_1"})
+    found = read_exec_files(tmp_path, "p1", "ex_1")
+    assert found is not None
+    assert (found.stdout, found.stderr, found.meta) == (b"ou", b"err", {"exec_id": "ex_1"})
+    assert found.manifest["stdout"]["truncated"]
+    assert found.manifest["uncollected"] == [{"path": "manifest.json", "reason": "symlink"}]
+    assert len(found.manifest["artifacts"]) == 5
+    for artifact in result.artifacts:
+        assert read_artifact(tmp_path, "p1", "ex_1", artifact.path) == original(artifact.path)
+
+
 @pytest.mark.needs("native")
 def test_what_a_run_deleted_of_its_session_is_a_side_effect(tmp_path: Any) -> None:
     def run(code: str) -> dict[str, Any]:
@@ -131,3 +168,19 @@ def test_what_a_run_deleted_of_its_session_is_a_side_effect(tmp_path: Any) -> No
         {"kind": "write", "meta": {"path": "work/a", "deleted": True}},
         {"kind": "write", "meta": {"path": "work/d", "deleted": True}},
     ]
+
+
+async def test_no_run_is_said_to_have_had_the_processes_of_another(bench: Bench) -> None:
+    code = """
+import sys, threading
+done = threading.Event()
+threads = [threading.Thread(target=done.wait) for _ in range(int(sys.argv[1]))]
+[thread.start() for thread in threads]; done.set(); [thread.join() for thread in threads]
+"""
+    told = 0
+    for others in (0, 9, 0, 3, 0, 12, 12):
+        peak = (await bench.run(code, args=(str(others),))).ending.tasks_peak
+        assert peak in (None, others + 1)
+        told += peak is not None
+    first = (await bench.run(code, args=("40",))).ending.tasks_peak
+    assert (first, told > 0) in ((41, True), (None, False))  # where the kernel counts, more than ever is always told
