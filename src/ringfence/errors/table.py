@@ -141,6 +141,7 @@ _UNAVAILABLE = {
     "package_store_unwritable": Reason("the package environment cannot be stored"),
     "artifacts_not_written": Reason("an artifact could not be written to the host"),
     "busy": Reason("somebody else holds it now"),
+    "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
     "name_resolution": Reason("the name could not be resolved"),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
