@@ -27,6 +27,7 @@ from ringfence.capability.canonical import digest_of
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.fs import FsRead as MayRead
 from ringfence.evidence.replay import Agreement, Rederived, Replay, as_the_policy_gives, rederive
+from ringfence.evidence.unused import unused_rules
 from ringfence.guard.consent import Consent, Source, request_hash
 from ringfence.operation import CodeRun, Language
 from ringfence.operation import brokered as ask
@@ -111,7 +112,7 @@ def replayed(archive: Archive, record: dict[str, Any], *, with_content: bool = T
     return rederive(record, archive.documents, content=content)
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(
     st.sampled_from(OPERATIONS),
     st.sampled_from(POLICIES),
@@ -373,3 +374,27 @@ def test_documents_are_read_once() -> None:
 
 def test_the_digest_of_a_document_is_of_its_very_bytes() -> None:
     assert digest_of(DOCUMENT.text) == DOCUMENT.policy_version_hash
+
+
+ODD: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, -1, 7, "", "x", "'; rm -rf /", [], [[]], ["x", 7], {}, {"x": []}, 1.5]
+)
+
+
+@settings(max_examples=120)
+@given(st.sampled_from(OPERATIONS), st.sampled_from(POLICIES), st.data())
+def test_no_record_however_odd_breaks_a_replay(
+    operation: Operation, snapshot: PolicySnapshot, data: st.DataObject
+) -> None:
+    archive = Archive()
+    record = archive.record(operation, snapshot, request=REQUESTS[1], consent=Consent(Source.CALL, "sha256:x"))
+    place: Any = record
+    name = data.draw(st.sampled_from(sorted(record)))
+    while isinstance(place[name], dict) and place[name] and data.draw(st.booleans()):
+        place = place[name]
+        name = data.draw(st.sampled_from(sorted(place)))
+    place[name] = data.draw(ODD)
+    for candidate in (None, DOCUMENT):
+        found = rederive(record, archive.documents, candidate)
+        assert found.agreement is Agreement.CANNOT_TELL or found.now is not None
+        unused_rules(snapshot, [record])
