@@ -40,8 +40,9 @@ def documents(*, policy: str, grant: str = "", manifest: str = "", request: str 
 
 def risks(effective: RiskLevel, declared: RiskLevel, assessed: RiskLevel | None = None) -> dict[str, str]:
     """Return the `risk` member; `assessed` is what the static analysis found, which only programs have."""
-    members = {"effective": str(effective), "declared": str(declared)}
-    return members if assessed is None else members | {"assessed": str(assessed)}
+    if assessed is None:
+        return {"effective": effective.value, "declared": declared.value}
+    return {"effective": effective.value, "declared": declared.value, "assessed": assessed.value}
 
 
 def consented(given: Consent | None, profile: Profile, operation: Operation) -> dict[str, Any]:
@@ -86,8 +87,13 @@ def refusal(verdict: Verdict) -> dict[str, Any]:
 
 
 def refused_request(error: RingfenceError) -> dict[str, Any]:
-    """Return the same members for what was refused before the guard was asked: a request for too much, a bad grant."""
-    return {"status": "denied", "outcome": "denied", "error_code": error.code, "reason": error.reason or ""}
+    """Return the same members where no profile could be made, because the request asks for more than it may have."""
+    return refused_elsewhere(error) | {"rule": "request", "decision": "deny"}
+
+
+def refused_elsewhere(error: RingfenceError) -> dict[str, Any]:
+    """Return the same members for a refusal that no policy decides: a bad grant, a spent budget, no box."""
+    return {"status": "denied", "outcome": "denied", "error_code": error.code, "reason": error.reason}
 
 
 def _voices_of(profile: Profile) -> Mapping[str, str]:

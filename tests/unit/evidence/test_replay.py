@@ -26,6 +26,8 @@ from ringfence.capability.budget import Budget
 from ringfence.capability.canonical import digest_of
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.fs import FsRead as MayRead
+from ringfence.errors import QuotaExceeded
+from ringfence.evidence import decided
 from ringfence.evidence.replay import Agreement, Rederived, Replay, as_the_policy_gives, rederive
 from ringfence.evidence.unused import unused_rules
 from ringfence.guard.consent import Consent, Source, request_hash
@@ -307,7 +309,7 @@ def test_a_refusal_that_is_blamed_on_another_rule_differs() -> None:
 def test_what_no_policy_decides_is_not_decided_again() -> None:
     archive = Archive()
     record = archive.record(ask.FsRead("notes.txt"))
-    record |= {"type": "decision.denied", "error_code": "SANDBOX.QUOTA_EXCEEDED", "reason": "budget"}
+    record |= {"type": "decision.denied", **decided.refused_elsewhere(QuotaExceeded("no calls are left"))}
     found = replayed(archive, record)
     assert (found.agreement, found.why) == (
         Agreement.CANNOT_TELL,
@@ -323,6 +325,17 @@ def test_a_standing_consent_of_the_old_policy_does_not_answer_for_a_candidate() 
     assert found.agreement is Agreement.DIFFERS
     assert found.now is not None
     assert (found.now.decision, found.now.reason) == ("ask", "consent_required")
+
+
+def test_a_request_for_too_much_is_refused_again_and_a_wider_candidate_would_grant_it() -> None:
+    archive, narrow = Archive(), policy("policies: {default: {max_execution_time: 60s}}")
+    wide = policy("policies: {default: {max_execution_time: 300s}}")
+    record = archive.record(CodeRun(Language.PYTHON, "1"), narrow, request=Request(limits={"wall_seconds": 120.0}))
+    assert (record["type"], record["rule"]) == ("decision.denied", "request")
+    assert replayed(archive, record).agreement is Agreement.SAME
+    record["risk"] = {"assessed": "safe"}
+    found = rederive(record, archive.documents, wide)
+    assert (found.agreement, found.now and found.now.decision) == (Agreement.DIFFERS, "allow")
 
 
 def test_a_candidate_is_asked_with_the_policy_of_then_gone() -> None:
