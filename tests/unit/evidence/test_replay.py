@@ -258,6 +258,14 @@ def test_a_spoiled_record_is_never_called_the_same(spoil: Callable[[dict[str, An
     assert found.why
 
 
+def test_a_record_whose_programs_are_a_script_of_their_own_is_not_judged_by_it() -> None:
+    archive = Archive()
+    record = archive.record(CodeRun(Language.BASH, "ls"), DENY_ONLY)
+    record["op"]["programs"] = ["x'; sudo 'y"]
+    found = replayed(archive, record, with_content=False)
+    assert (found.agreement, found.now) == (Agreement.CANNOT_TELL, None)
+
+
 def test_a_document_that_was_changed_or_is_gone_is_never_called_the_same() -> None:
     archive = Archive()
     record = archive.record(ask.FsRead("notes.txt"), DOCUMENT, request=REQUESTS[1])
