@@ -70,7 +70,7 @@ def journal(calls: list[dict[str, Any]], order: random.Random) -> list[dict[str,
 
 
 @given(st.lists(PAIRS, max_size=25), st.randoms(use_true_random=False), st.data())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_live_rebuilt_and_continued_counts_are_the_same(
     calls: list[dict[str, Any]], order: random.Random, data: st.DataObject
 ) -> None:
@@ -94,7 +94,7 @@ def test_live_rebuilt_and_continued_counts_are_the_same(
 
 
 @given(st.lists(PAIRS, max_size=15), st.randoms(use_true_random=False))
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_a_record_that_comes_again_is_counted_once(calls: list[dict[str, Any]], order: random.Random) -> None:
     records = journal(calls, order)
     once, twice = from_records(records), from_records([*records, *records])
