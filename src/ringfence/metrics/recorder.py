@@ -236,7 +236,7 @@ def _number(record: Record, name: str, default: int = 0) -> int:
     """Return a count that is never negative; one above 2^53 is written in a record as decimal digits."""
     value = record.get(name)
     if type(value) is int:  # the usual case first: it is asked some six times an execution
-        return value if value > 0 else 0
+        return max(0, value)
     if isinstance(value, str) and len(value) <= 30 and value.isascii() and value.isdigit():
         return int(value)
     return default
