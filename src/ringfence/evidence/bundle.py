@@ -8,6 +8,7 @@ remains is who signed, which no file can prove about itself: that takes a key or
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +18,7 @@ from typing import Any, Final
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.dsse import key_id_of, read_envelope, seal_envelope, signed_message
 from ringfence.evidence.merkle import verify_inclusion
-from ringfence.evidence.note import Checkpoint, Sign, Verify, VerifierKey, log_origin, open_note
+from ringfence.evidence.note import Checkpoint, Sign, VerifierKey, Verify, log_origin, open_note
 from ringfence.evidence.statement import Content, Statement, ordered, read_statement, write_statement
 
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -93,8 +94,8 @@ def read_bundle(
         checkpoints: Checkpoints that the caller has from somewhere else, and trusts.
 
     Raises:
-        InvalidRequest: The bundle was altered (`bundle_damaged`, `bad_signature`, `bad_note`, `no_proof`), contradicts a
-            checkpoint from outside (`checkpoint_mismatch`), or is too large to be looked at (`bundle_too_large`).
+        InvalidRequest: The bundle was altered (`bundle_damaged`, `bad_signature`, `bad_note`, `no_proof`), contradicts
+            a checkpoint from outside (`checkpoint_mismatch`), or is too large to be looked at (`bundle_too_large`).
     """
     if len(data) > MOST_BYTES:
         raise InvalidRequest(f"a bundle has at most {MOST_BYTES} bytes", reason="bundle_too_large")
@@ -137,25 +138,21 @@ def _check_order(statement: Statement) -> None:
     content = statement.content
     if ordered(content) != content or list(ordered(content).notes) != list(content.notes):
         raise _damaged("the content is not in its order")
-    if {record.log_id for record in content.records} != content.notes.keys():
-        raise _damaged("a log has records without a checkpoint, or a checkpoint without records")
-    told = set[tuple[str, int]]()
-    for record in content.records:
-        told.add((record.log_id, record.seq))
-    if len(told) != len(content.records):
+    places = [(record.log_id, record.seq) for record in content.records]
+    if len(set(places)) != len(places):
         raise _damaged("a record is there twice")
+    if not {log_id for log_id, _ in places} <= content.notes.keys():
+        raise _damaged("a record has no checkpoint of its log")
     last = ("", -1)
     for gap in content.pruned:
-        if gap.log_id not in content.notes or not 0 <= gap.first_seq <= gap.last_seq:
-            raise _damaged("a range of pruned records is none")
-        if gap.log_id == last[0] and gap.first_seq <= last[1]:
-            raise _damaged("ranges of pruned records overlap")
-        if gap.last_seq >= statement.checkpoints[gap.log_id].size:
-            raise _damaged("a range of pruned records goes beyond the checkpoint")
-        last = (gap.log_id, gap.last_seq)
-    for gap in content.pruned:
-        if any(log_id == gap.log_id and gap.first_seq <= seq <= gap.last_seq for log_id, seq in told):
+        first, final = (gap.log_id, gap.first_seq), (gap.log_id, gap.last_seq)
+        checkpoint = statement.checkpoints.get(gap.log_id)
+        if checkpoint is None or not 0 <= gap.first_seq <= gap.last_seq < checkpoint.size or first <= last:
+            raise _damaged("a range of pruned records overlaps another or is none")
+        found = bisect_left(places, first)
+        if found < len(places) and places[found] <= final:
             raise _damaged("a record is there that is said to be pruned")
+        last = final
 
 
 def _check_records(statement: Statement) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
 from ringfence.errors import InvalidRequest
-from ringfence.evidence.note import Sign, VerifierKey
+from ringfence.evidence.note import Sign, VerifierKey, decode_base64, encode_base64
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
@@ -35,10 +33,10 @@ def seal_envelope(payload: bytes, key: VerifierKey, sign: Sign) -> bytes:
     """Return the envelope of a payload signed with the private half of `key`."""
     signature = sign(signed_message(payload))
     return b'{"payload":"%b","payloadType":"%b","signatures":[{"keyid":"%b","sig":"%b"}]}' % (
-        base64.b64encode(payload),
+        encode_base64(payload).encode(),
         PAYLOAD_TYPE.encode(),
         key_id_of(key).encode(),
-        base64.b64encode(signature),
+        encode_base64(signature).encode(),
     )
 
 
@@ -55,7 +53,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def signed_message(payload: bytes) -> bytes:
-    """Return what DSSE signs: the payload and its type, each with its length, so that neither can pass for the other."""
+    """Return what DSSE signs: payload and type, each with its length, so that neither can pass for the other."""
     kind = PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
@@ -66,12 +64,8 @@ def key_id_of(key: VerifierKey) -> str:
 
 
 def _decoded(text: bytes) -> bytes:
-    try:
-        decoded = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise _damaged() from None
-    # the bits beyond the last byte are nobody's, and would give one content several texts
-    if base64.b64encode(decoded) != text:
+    decoded = decode_base64(text.decode("ascii"))
+    if decoded is None:
         raise _damaged()
     return decoded
 

@@ -7,6 +7,7 @@ computed when a statement is written and computed again when it is read, so that
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,11 +19,12 @@ from ringfence.evidence.sealing import canonical_record, read_record, record_has
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:ringfence:evidence:1"
 MOST_RECORDS: Final = 10_000
+MOST_LOGS: Final = 256
 MOST_PROOF_HASHES: Final = 64
 
 # Counted before anything is parsed: small texts that would become very many objects are refused at the door.
 _MOST_CONTAINERS: Final = 1_000_000
-_MOST_ITEMS: Final = 4_000_000
+_MOST_ITEMS: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,9 @@ def write_statement(content: Content) -> Statement:
     Raises:
         InvalidRequest: A record or a checkpoint is not in its canonical form, or there is too much.
     """
-    if len(content.records) > MOST_RECORDS:
+    if len(content.records) > MOST_RECORDS or len(content.notes) > MOST_LOGS:
         raise InvalidRequest(
-            f"a bundle holds at most {MOST_RECORDS} records, this one would hold {len(content.records)}",
+            f"a bundle holds at most {MOST_RECORDS} records of {MOST_LOGS} logs, this one {len(content.records)}",
             reason="bundle_too_large",
             fix="select fewer runs, or export the whole log",
         )
@@ -135,14 +137,9 @@ def read_statement(payload: bytes) -> Statement:
 
 
 def ordered(content: Content) -> Content:
-    """Return the content in the order in which it is written.
-
-    Raises:
-        InvalidRequest: A record is there twice.
-    """
-    records = tuple(sorted(content.records, key=lambda record: (record.log_id, record.seq)))
+    """Return the content in the order in which it is written."""
     return Content(
-        records=records,
+        records=tuple(sorted(content.records, key=lambda record: (record.log_id, record.seq))),
         notes=dict(sorted(content.notes.items())),
         keys=tuple(sorted(set(content.keys), key=VerifierKey.text)),
         signer=content.signer,
@@ -171,19 +168,25 @@ def _completeness(
     content: Content, members: tuple[Mapping[str, Any], ...], checkpoints: Mapping[str, Checkpoint]
 ) -> dict[str, Any]:
     """Return what was selected and how much was not; the number left out follows from the signed size of the log."""
-    logs = []
-    for log_id, checkpoint in checkpoints.items():
-        included = sum(record.log_id == log_id for record in content.records)
-        pruned = sum(gap.last_seq - gap.first_seq + 1 for gap in content.pruned if gap.log_id == log_id)
-        left_out = checkpoint.size - included - pruned
-        if left_out < 0:
-            raise _damaged(f"more records of {log_id} are told of than it has")
-        logs.append(
-            {"log_id": log_id, "size": checkpoint.size, "included": included, "pruned": pruned, "left_out": left_out}
-        )
+    included = Counter(record.log_id for record in content.records)
+    pruned = Counter[str]()
+    for gap in content.pruned:
+        pruned[gap.log_id] += gap.last_seq - gap.first_seq + 1
+    logs = [
+        {
+            "log_id": log_id,
+            "size": checkpoint.size,
+            "included": included[log_id],
+            "pruned": pruned[log_id],
+            "left_out": checkpoint.size - included[log_id] - pruned[log_id],
+        }
+        for log_id, checkpoint in checkpoints.items()
+    ]
     begun = {_text(told, "envelope_id") for told in members if told.get("type") == "exec.begin"}
     ended = {_text(told, "envelope_id") for told in members if told.get("type") == "exec.end"}
     named = {digest for told in members for digest in _documents_of(told)}
+    if not content.documents.keys() <= named:
+        raise _damaged("there is a document that no record names")
     return {
         "selection": dict(content.selection),
         "logs": logs,
@@ -193,7 +196,6 @@ def _completeness(
         "without_end": sorted(begun - ended),
         "without_begin": sorted(ended - begun),
         "documents_missing": sorted(named - content.documents.keys()),
-        "documents_unnamed": sorted(content.documents.keys() - named),
     }
 
 
