@@ -21,22 +21,28 @@ from ringfence.journal.store import LogState, LogTaken
 
 def main(home: Path, url: str, name: str) -> None:
     database = open_database(home, url or None, wait_seconds=60)
-    log = _take(database, name)
-    seq, last = log.size, log.last_hash
-    number = 0
+    number, log = 0, None
     while True:
-        number += 1
-        if random.random() < 0.1:
-            _rob(database)
-        exec_id = f"{name}-{number}"
-        begin = row(seq, "exec.begin", exec_id, prev=last.hex())
         try:
+            if log is None:
+                log = _take(database, name)
+                seq, last = log.size, log.last_hash
+            if random.random() < 0.1:
+                _rob(database, url)
+                log = None
+                continue
+            number += 1
+            exec_id = f"{name}-{number}"
+            begin = row(seq, "exec.begin", exec_id, prev=last.hex())
             with database.transaction() as cursor:
                 store.append(cursor, log, [begin])
                 store.open_exec(cursor, exec_id, log.number, seq)
-        except LogTaken:
-            log = _take(database, name)
-            seq, last = log.size, log.last_hash
+        except Unavailable as error:
+            if isinstance(error, LogTaken):
+                log = None
+            # who was cut off believes that the log is still his; in a file there is no such excuse
+            elif not url:
+                raise
             continue
         seq, last = seq + 1, begin.hash
         print(exec_id, flush=True)
@@ -47,12 +53,15 @@ def _take(database: Database, name: str) -> LogState:
         return store.take_log(cursor, this_process(), 1, f"lg-{name}-{random.random()}")
 
 
-def _rob(database: Database) -> None:
+def _rob(database: Database, url: str) -> None:
     """Make everybody's logs look like those of the dead, which is as wrong as a takeover can be."""
     with database.transaction() as cursor:
+        if url:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ringfence' "
+                "AND datname = current_database() AND pid <> pg_backend_pid()"
+            )
         cursor.execute("UPDATE journal_log SET boot_id = ?", (DEAD.boot_id,))
-        for log in store.logs(cursor):
-            cursor.end_lease(log.number)
 
 
 if __name__ == "__main__":
