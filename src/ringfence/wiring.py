@@ -32,11 +32,13 @@ from ringfence.journal.room import require_room
 from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Backend, Clock, WorkerSpec
+from ringfence.stores.keepsakes import Keepsakes
 from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.budgets.port import BudgetMeter
+    from ringfence.content import ContentStore
     from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
@@ -130,10 +132,32 @@ def build(settings: Settings) -> Engine:
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
     journal = make_journal(settings, database, clock)
     orchestrator = Orchestrator(
-        executors, TimeOrdered(), PolicyGuard(assess), clock, admission, journal, always_metered=service is not None
+        executors,
+        TimeOrdered(),
+        PolicyGuard(assess),
+        clock,
+        admission,
+        journal,
+        keep=Keepsakes(settings.home, content_store_of(settings.home)),
+        always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
     return Engine(orchestrator, keeper, authority, temporary, door, journal)
+
+
+def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
+    """Return what finds out, once, whether content is kept in this home."""
+
+    def find() -> tuple[ContentStore | None]:
+        # a home where nobody ever switched it on has no such directory
+        if not (home / "content").is_dir():
+            return (None,)
+        from ringfence.content import ContentStore
+
+        return (ContentStore.if_switched_on(home),)
+
+    found = Once(find)
+    return lambda: found()[0]
 
 
 def default_database() -> str | None:
