@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ringfence.authority.credential import ProposedCall
 from ringfence.authority.grant import Grant
@@ -36,6 +36,7 @@ from ringfence.stores.keepsakes import Keepsakes
 from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
+    from ringfence.audience import Audience
     from ringfence.budgets.admission import Admission
     from ringfence.budgets.port import BudgetMeter
     from ringfence.content import ContentStore
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 DOMAINS = ("code", "fs", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
+WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
+"""The variables that name somebody who watches."""
 _Part = TypeVar("_Part")
 
 
@@ -174,6 +177,10 @@ def make_journal(settings: Settings, database: Database, clock: Clock) -> Journa
 
         return Signer.in_home(home)
 
+    audience = make_audience(home, database)
+    told: dict[str, Any] = {}
+    if audience is not None:
+        told = {"on_written": audience.written, "on_checkpoint": audience.checkpointed, "on_close": audience.close}
     return Journal(
         database,
         Once(make_signer),
@@ -181,7 +188,25 @@ def make_journal(settings: Settings, database: Database, clock: Clock) -> Journa
         TimeOrdered(),
         room=(lambda: None) if elsewhere else (lambda: require_room(home)),
         in_thread=elsewhere,
+        **told,
     )
+
+
+def make_audience(home: Path, database: Database) -> Audience | None:
+    """Return those who watch, or nobody where neither the home nor the environment names any.
+
+    Raises:
+        InvalidRequest: What they say is not written as it should be.
+    """
+    if not any(os.environ.get(name) for name in WATCHED_BY) and not (home / "config.toml").exists():
+        return None  # without importing what most processes do not need
+    from ringfence.audience import Audience
+    from ringfence.observe.home import settings_of
+
+    settings = settings_of(home, os.environ)
+    if not settings.active_sinks and not settings.active_checkpoints:
+        return None
+    return Audience(home, database, settings)
 
 
 def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:

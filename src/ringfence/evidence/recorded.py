@@ -34,19 +34,8 @@ if TYPE_CHECKING:
 
 FORM: Final = 1
 _MOST_HEAD_BYTES = 64 * 1024 * 1024
-_APART = frozenset(
-    [
-        "status",
-        "stdout_raw",
-        "stderr_raw",
-        "sandbox_type",
-        "isolation",
-        "artifacts",
-        "files_written",
-        "notes",
-        "changes",
-    ]
-)
+_APART = {"status", "stdout_raw", "stderr_raw", "sandbox_type", "isolation", "artifacts", "files_written"}
+_APART |= {"notes", "changes"}
 _PLAIN = tuple(field.name for field in fields(ExecutionResult) if field.name not in _APART)
 
 
