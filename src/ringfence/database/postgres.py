@@ -54,6 +54,8 @@ class PostgresDatabase:
         self._has_schema = False
         # protects the connection: one transaction at a time
         self._turn = threading.Lock()
+        # protects the idle one: whoever reads does not wait for who writes
+        self._idle_turn = threading.Lock()
         _IN_THIS_PROCESS.add(self)
 
     def leave_to_parent(self) -> None:
@@ -67,6 +69,7 @@ class PostgresDatabase:
         self._connection = self._idle = None
         self._leases = set()
         self._turn = threading.Lock()
+        self._idle_turn = threading.Lock()
 
     @contextlib.contextmanager
     def transaction(self, wait_seconds: float | None = None) -> Iterator[Cursor]:
@@ -115,7 +118,7 @@ class PostgresDatabase:
                 raise self._unavailable(error, self._wait_seconds) from error
             raise
         # kept for the next one who reads: connecting takes longer than most questions
-        with self._turn:
+        with self._idle_turn:
             kept = self._idle is None
             if kept:
                 self._idle = reader
@@ -124,7 +127,7 @@ class PostgresDatabase:
 
     def _reader(self) -> Connection[Any]:
         psycopg = _library()
-        with self._turn:
+        with self._idle_turn:
             reader, self._idle = self._idle, None
         if reader is not None:
             with contextlib.suppress(psycopg.Error):
@@ -144,6 +147,7 @@ class PostgresDatabase:
         """Disconnect, which ends every lease; a later transaction connects again."""
         with self._turn:
             self._drop()
+        with self._idle_turn:
             if self._idle is not None:
                 self._idle.close()
                 self._idle = None
