@@ -108,7 +108,7 @@ class PostgresDatabase:
             # Pages are read off an index in its order; a server that has not counted its rows yet would sort them all.
             cursor.command(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-                " SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off"
+                " SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
             )
             yield cursor
             cursor.command("COMMIT")

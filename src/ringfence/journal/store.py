@@ -310,9 +310,10 @@ def list_execs(
         conditions.append("(started_ms, exec_id) < (?, ?)")
         values.extend(before)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    # the limit is part of the statement: a server that does not know it plans anew each time
     found = cursor.execute(
-        f"SELECT {_EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT ?",
-        (*values, limit),
+        f"SELECT {_EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT {int(limit)}",
+        values,
     ).fetchall()
     return tuple(Exec(*row) for row in found)
 
