@@ -1,7 +1,7 @@
 """Fills a journal with as many records as wanted, sealed, linked and signed as the pipeline's own, so that it verifies.
 
-They are what the pipeline wrote of one run, over and over under new names, and many to a transaction: a million runs one
-after the other would take an hour, most of it waiting for the disk.
+They are what the pipeline wrote of one run, over and over under new names, and many to a transaction: one at a time,
+most of the time would go into waiting for the disk.
 """
 
 from __future__ import annotations

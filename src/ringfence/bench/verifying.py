@@ -1,4 +1,4 @@
-"""Verifies the journal of a home in a process of its own, `python -m ringfence.bench.verifying HOME`, and says its cost.
+"""Verifies the journal of a home in a process of its own, and tells what that took of the machine.
 
 A process that has filled a journal before has memory to spare, and would not show what verifying takes.
 """
