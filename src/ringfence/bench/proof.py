@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,11 +46,9 @@ async def evidence(bench: Bench) -> Measured:
                 for call in (with_it, without):
                     await call()
                     await asyncio.sleep(settings.gap_seconds)
-            own, other = await alternate(with_it, without, pairs=settings.pairs, gap_seconds=settings.gap_seconds)
-    return Measured(
-        added_lines(Series("evidence: journal", tuple(own)), Series("evidence: none", tuple(other))),
-        (Series("evidence: journal", tuple(own)), Series("evidence: none", tuple(other))),
-    )
+            taken = await alternate(with_it, without, pairs=settings.pairs, gap_seconds=settings.gap_seconds)
+    own, other = Series("evidence: journal", tuple(taken[0])), Series("evidence: none", tuple(taken[1]))
+    return Measured(added_lines(own, other), (own, other))
 
 
 def added_lines(own: Series, other: Series) -> tuple[Line, ...]:
@@ -227,5 +226,5 @@ def file_system(path: Path) -> str:
     """Name the kind of file system that a path is on."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     device = path.stat().st_dev
-    number = f"{device >> 8 & 0xFFF}:{device & 0xFF}"
+    number = f"{os.major(device)}:{os.minor(device)}"
     return next((words[words.index("-") + 1] for words in mounts if words[2] == number), "an unknown file system")
