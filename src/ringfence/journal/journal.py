@@ -130,13 +130,15 @@ class Journal:
         if self._thread is not None:
             self._thread.shutdown()
         with self._turn:
-            self._closed = True
+            while self._queue:
+                self._write_batch(wait_seconds=None)
             if self._timer is not None:
                 self._timer.cancel()
             try:
                 if self._log is not None:
                     self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
             finally:
+                self._closed = True
                 self._on_close()
                 self._database.close()
 
@@ -170,7 +172,10 @@ class Journal:
             from concurrent.futures import ThreadPoolExecutor
 
             self._thread = ThreadPoolExecutor(1, "ringfence-journal")
-        self._thread.submit(self._write_all)
+        try:
+            self._thread.submit(self._write_all)
+        except RuntimeError:  # closed, or the interpreter ends
+            self._write_all()
 
     def _write_all(self) -> None:
         while self._queue:
@@ -217,7 +222,7 @@ class Journal:
         self, entries: Sequence[Entry], wait_seconds: float | None, *, sign: bool = False, release: bool = False
     ) -> None:
         """Make `entries`, and what is owed from before, durable in one transaction, or nothing of it."""
-        if self._closed and not release:
+        if self._closed:
             raise Unavailable("the journal is closed", reason="closed")
         if any(entry.members["type"] == BEGIN for entry in entries):
             self._room()
