@@ -184,7 +184,9 @@ class Journal:
 
     def _write_batch(self, wait_seconds: float | None) -> bool:
         """Write what is waiting in one transaction; False when the file is held by another process right now."""
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
+        batch = self._with_room([self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))])
+        if not batch:
+            return True
         try:
             self._commit([waiting.entry for waiting in batch], wait_seconds)
         except Unavailable as error:
@@ -201,6 +203,18 @@ class Journal:
             for waiting in batch:
                 waiting.tell(None)
         return True
+
+    def _with_room(self, batch: list[_Waiting]) -> list[_Waiting]:
+        """Return what may be written: ends always, beginnings while there is room for their ends too."""
+        begins = [waiting for waiting in batch if waiting.entry.members["type"] == BEGIN]
+        if not begins:
+            return batch
+        try:
+            self._room()
+        except Unavailable as error:
+            self._failed(begins, error)
+            return [waiting for waiting in batch if waiting not in begins]
+        return batch
 
     def _write_one_by_one(self, batch: Sequence[_Waiting]) -> None:
         for waiting in batch:
@@ -224,8 +238,6 @@ class Journal:
         """Make `entries`, and what is owed from before, durable in one transaction, or nothing of it."""
         if self._closed:
             raise Unavailable("the journal is closed", reason="closed")
-        if any(entry.members["type"] == BEGIN for entry in entries):
-            self._room()
         began = time.monotonic()
         unsure, self._unsure = self._unsure, True
         try:

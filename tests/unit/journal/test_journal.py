@@ -361,3 +361,28 @@ def lost_answer() -> Iterator[None]:
     """Let the transaction be kept, and tell nobody."""
     yield
     raise Unavailable("no answer")
+
+
+def test_without_room_nothing_begins_and_everything_ends(databases: Databases) -> None:
+    is_full = False
+
+    def room() -> None:
+        if is_full:
+            raise Unavailable("the disk is nearly full", reason="disk_full")
+
+    journal, _ = journal_in(databases, room=room)
+    runs = [begun() for _ in range(3)]
+
+    async def write() -> list[None | BaseException]:
+        nonlocal is_full
+        for begin in runs[:2]:
+            await journal.begin(begin)
+        is_full = True
+        return await asyncio.gather(
+            journal.end(ended(runs[0])), journal.begin(runs[2]), journal.end(ended(runs[1])), return_exceptions=True
+        )
+
+    told = asyncio.run(write())
+    assert [type(each) for each in told] == [type(None), Unavailable, type(None)]
+    journal.close()
+    assert [record["type"] for record in kept(databases)] == [records.BEGIN] * 2 + [records.END] * 2
