@@ -373,7 +373,7 @@ def test_without_room_nothing_begins_and_everything_ends(databases: Databases) -
     journal, _ = journal_in(databases, room=room)
     runs = [begun() for _ in range(3)]
 
-    async def write() -> list[None | BaseException]:
+    async def write() -> list[BaseException | None]:
         nonlocal is_full
         for begin in runs[:2]:
             await journal.begin(begin)
