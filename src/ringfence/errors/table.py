@@ -142,6 +142,7 @@ _UNAVAILABLE = {
     "artifacts_not_written": Reason("an artifact could not be written to the host"),
     "damaged": Reason("what was kept is not what was written, so it is not given out", retryable=False),
     "busy": Reason("somebody else holds it now"),
+    "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
     "name_resolution": Reason("the name could not be resolved"),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),

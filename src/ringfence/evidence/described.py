@@ -38,7 +38,7 @@ def describe(operation: Operation) -> dict[str, Any]:
     if isinstance(operation, CodeRun):
         return _describe_code(operation)
     form = {"kind": operation.kind, **_DESCRIBED[operation.kind](operation)}
-    for name, value in form.items():
+    for name, value in tuple(form.items()):
         # a lone surrogate is no Unicode; written otherwise it would name another file
         if isinstance(value, str) and not value.isascii() and not _is_unicode(value):
             form[name] = value.encode("utf-8", "backslashreplace").decode()

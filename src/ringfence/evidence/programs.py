@@ -100,9 +100,9 @@ class _Walk:
 
     def _command(self, command: Command) -> None:
         if command.name is not None:
-            if _NAME.match(command.name) is None or len(self.names) >= MOST_PROGRAMS:
-                raise _NotToBeWritten
             self.names[command.name] = None
+            if _NAME.match(command.name) is None or len(self.names) > MOST_PROGRAMS:
+                raise _NotToBeWritten
         behind = look_behind(command)
         for nested in behind.commands:
             self._command(nested)

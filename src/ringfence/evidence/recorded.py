@@ -1,0 +1,182 @@
+"""Results as the content store keeps them: a line of JSON for what is small, the bytes themselves behind it.
+
+A result is found again by the whole operation and the profile it ran under: the same program with another argument,
+another file or under other bounds is another call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ringfence.evidence.described import CannotTell, content_of
+from ringfence.operation.code import CodeRun
+from ringfence.outcome import (
+    Artifact,
+    BrokerOutcome,
+    Budget,
+    Effect,
+    ExecutionResult,
+    Layers,
+    Outcome,
+    SandboxType,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from ringfence.operation.form import Operation
+
+FORM: Final = 1
+_MOST_HEAD_BYTES = 64 * 1024 * 1024
+_PLAIN = tuple(
+    field.name
+    for field in fields(ExecutionResult)
+    if field.name
+    not in ("status", "stdout_raw", "stderr_raw", "sandbox_type", "isolation", "artifacts", "files_written", "notes")
+)
+
+
+class Recorded(Protocol):
+    """Where results are found again."""
+
+    def find(self, op_digest: str, profile_hash: str) -> Outcome | None:
+        """Return what came of the operation under the profile, or nothing when it was never recorded."""
+        ...
+
+
+def operation_digest(operation: Operation, session_id: str | None = None) -> str:
+    """Return the name of an operation with everything it brings and whose files it works on, as `sha256:…`."""
+    if not isinstance(operation, CodeRun):
+        told: dict[str, Any] = {"op": operation.kind, "content": _sha256(content_of(operation))}
+        if operation.kind == "fs_write":
+            told |= {"path": operation.path, "overwrite": operation.overwrite}  # type: ignore[union-attr]
+    else:
+        told = {
+            "op": operation.kind,
+            "language": str(operation.language),
+            "content": _sha256(content_of(operation)),
+            "args": list(operation.args),
+            "stdin": _sha256(operation.stdin),
+            "files": {path: _sha256(content) for path, content in operation.files.items()},
+            "inputs": {path: _sha256(content) for path, content in operation.inputs.items()},
+            "env": dict(operation.env),
+            "packages": list(operation.packages),
+            "preload": list(operation.preload),
+        }
+    if session_id is not None:
+        told["session_id"] = session_id
+    return "sha256:" + _sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode())
+
+
+def to_bytes(outcome: Outcome) -> bytes:
+    """Return what `from_bytes` reads."""
+    if isinstance(outcome, ExecutionResult):
+        form, blobs = _of_run(outcome)
+    else:
+        form, blobs = _of_broker(outcome)
+    form |= {"form": FORM, "sizes": [len(blob) for blob in blobs]}
+    # ASCII: a file name that is no Unicode must come back as it was
+    head = json.dumps(form, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return b"".join((head, b"\n", *blobs))
+
+
+def from_bytes(content: bytes) -> Outcome | CannotTell:
+    """Read a result back; what is cut off, longer, or of another form is not guessed at."""
+    end = content.find(b"\n", 0, _MOST_HEAD_BYTES)
+    if end < 0:
+        return CannotTell("the recorded result has no head")
+    try:
+        form = json.loads(content[:end])
+        if form["form"] != FORM:
+            return CannotTell("the recorded result is of a form this version does not know")
+        blobs = _cut(content, end + 1, form["sizes"])
+        return _READERS[form["kind"]](form, blobs)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
+        return CannotTell("the recorded result cannot be read")
+
+
+def _cut(content: bytes, start: int, sizes: list[int]) -> list[bytes]:
+    if any(type(size) is not int or size < 0 for size in sizes) or start + sum(sizes) != len(content):
+        raise ValueError("the sizes do not fit")
+    blobs = []
+    for size in sizes:
+        blobs.append(content[start : start + size])
+        start += size
+    return blobs
+
+
+def _of_run(result: ExecutionResult) -> tuple[dict[str, Any], list[bytes]]:
+    form = {
+        "kind": "run",
+        "status": str(result.status),
+        "sandbox_type": str(result.sandbox_type),
+        "isolation": result.isolation.to_dict(),
+        "artifacts": [artifact.to_dict() for artifact in result.artifacts],
+        "files_written": list(result.files_written),
+        "notes": list(result.notes),
+        "plain": {name: getattr(result, name) for name in _PLAIN},
+    }
+    return form, [result.stdout_raw, result.stderr_raw, *(artifact.content for artifact in result.artifacts)]
+
+
+def _run_of(form: Mapping[str, Any], blobs: list[bytes]) -> ExecutionResult:
+    layers: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in form["isolation"].items()
+    }
+    stdout, stderr, *contents = blobs
+    result = ExecutionResult(
+        Status(form["status"]),
+        stdout_raw=stdout,
+        stderr_raw=stderr,
+        sandbox_type=SandboxType(form["sandbox_type"]),
+        isolation=Layers(**layers),
+        artifacts=tuple(
+            Artifact(entry["path"], entry["size"], entry["sha256"], content)
+            for entry, content in zip(form["artifacts"], contents, strict=True)
+        ),
+        files_written=tuple(form["files_written"]),
+        notes=tuple(form["notes"]),
+    )
+    return replace(result, **{name: form["plain"][name] for name in _PLAIN})
+
+
+def _of_broker(outcome: BrokerOutcome) -> tuple[dict[str, Any], list[bytes]]:
+    form = {
+        "kind": "broker",
+        "operation": outcome.operation,
+        "out": _plain(outcome.out),
+        "used": {field.name: getattr(outcome.used, field.name) for field in fields(Budget)},
+        "effects": [{"kind": effect.kind, "meta": dict(effect.meta)} for effect in outcome.effects],
+        "exec_id": outcome.exec_id,
+    }
+    return form, [] if outcome.content is None else [outcome.content]
+
+
+def _broker_of(form: Mapping[str, Any], blobs: list[bytes]) -> BrokerOutcome:
+    if len(blobs) > 1:
+        raise ValueError("a broker brings one content")
+    return BrokerOutcome(
+        form["operation"],
+        form["out"],
+        blobs[0] if blobs else None,
+        Budget(**form["used"]),
+        tuple(Effect(effect["kind"], effect["meta"]) for effect in form["effects"]),
+        form["exec_id"],
+    )
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], list[bytes]], Outcome]] = {"run": _run_of, "broker": _broker_of}
+
+
+def _plain(value: Any) -> Any:
+    """Return what a broker tells as JSON has it: mappings as objects, rows as lists."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
