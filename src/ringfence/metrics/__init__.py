@@ -1,0 +1,1 @@
+"""Counting what evidence records say happened: one recorder a fact, under the names of both metric sets."""
