@@ -35,6 +35,8 @@ OURS: Final = ("stdout.txt", "stderr.txt", "manifest.json", "meta.json")
 MOST_BYTES: Final = 2048 * MIB
 MOST_DOCUMENT_BYTES: Final = 64 * MIB
 MOST_OUTPUT_BYTES: Final = 64 * MIB
+KEEP_FREE_BYTES: Final = 64 * MIB
+"""What is left on the disk: the evidence lies on the same one, and guests must not be able to fill it."""
 
 _LONGEST_PATH = 2048
 _ATTEMPTS = 8
@@ -78,6 +80,7 @@ def write_exec_files(
     manifest: Mapping[str, Any],
     meta: Mapping[str, Any],
     max_bytes: int = MOST_BYTES,
+    keep_free_bytes: int = KEEP_FREE_BYTES,
     durable: bool = True,
 ) -> str:
     """Keep what came of a run in its project, and return where, relative to the workspace directory of the home.
@@ -88,14 +91,19 @@ def write_exec_files(
     Raises:
         InvalidRequest: An id is no plain name.
         PathTraversalError: Something in the way was replaced by a link.
-        QuotaExceeded: It is more than `max_bytes`, or the disk is full; nothing was written.
+        QuotaExceeded: It is more than `max_bytes`, or less than `keep_free_bytes` would be left on the disk; nothing
+            was written.
         Unavailable: It cannot be written; nothing was.
     """
     _require_name(exec_id)
     files = _ours(result, manifest, meta)
-    if sum(map(len, files.values())) + sum(len(artifact.content) for artifact in result.artifacts) > max_bytes:
+    size = sum(map(len, files.values())) + sum(len(artifact.content) for artifact in result.artifacts)
+    if size > max_bytes:
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
     with SessionWorkspace.create(home, project_id) as workspace:
+        disk = os.fstatvfs(workspace.artifacts_fd)
+        if disk.f_bavail * disk.f_frsize < size + keep_free_bytes:
+            raise QuotaExceeded("the disk is too full for the files of a run", reason="disk")
         draft = f".{exec_id}.{secrets.token_hex(8)}"
         try:
             os.mkdir(draft, 0o700, dir_fd=workspace.artifacts_fd)

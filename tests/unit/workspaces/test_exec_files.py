@@ -113,6 +113,9 @@ def test_more_than_allowed_is_refused_before_anything_is_written(tmp_path: Path)
     with pytest.raises(QuotaExceeded):
         write(tmp_path, result=a_result(artifact("a", b"x" * 5000)), max_bytes=4096)
     assert not (tmp_path / "workspace").exists()
+    with pytest.raises(QuotaExceeded):
+        write(tmp_path, keep_free_bytes=2**62)
+    assert os.listdir(tmp_path / "workspace/projects/p1/artifacts") == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", ".hidden", "x" * 200, "a\n", "a\0"])
