@@ -6,13 +6,18 @@ import asyncio
 import inspect
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests import postgres_server
+
+from ringfence.database.address import open_database
+from ringfence.database.port import WAIT_SECONDS, Database
 
 SOAK = bool(os.environ.get("RINGFENCE_SOAK"))
 SOAK_FACTOR = 20
@@ -27,6 +32,44 @@ settings.load_profile("soak" if SOAK else "test")
 def count() -> Callable[[int], int]:
     """Scale a soak count: all of it under `make soak`, a twentieth otherwise."""
     return lambda n: n if SOAK else max(1, n // SOAK_FACTOR)
+
+
+# --- databases ---
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgres_server.PostgresServer]:
+    """Start a private PostgreSQL server, for all tests that ask for one."""
+    with postgres_server.running() as server:
+        yield server
+
+
+class Databases:
+    """The one database of a test, opened as often as it is asked for: each time as another process would."""
+
+    def __init__(self, home: Path, url: str | None) -> None:
+        self.home, self.url = home, url
+        self._opened: list[Database] = []
+
+    def open(self, *, wait_seconds: float = WAIT_SECONDS) -> Database:
+        database = open_database(self.home, self.url, wait_seconds=wait_seconds)
+        self._opened.append(database)
+        return database
+
+    def close(self) -> None:
+        for database in self._opened:
+            database.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
+def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databases]:
+    """Give the test a new database on each of the engines."""
+    url = None
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").new_database()
+    opened = Databases(tmp_path, url)
+    yield opened
+    opened.close()
 
 
 # --- what a test needs: each check returns why it cannot be had, or None ---
@@ -64,7 +107,21 @@ def _biscuit() -> str | None:
     return None if find_spec("biscuit_auth") else "biscuit-python is not installed; it has no wheel for Python 3.14"
 
 
-CHECKS = {"native": _native, "bwrap": _bwrap, "node": _node, "user": _user, "root": _root, "biscuit": _biscuit}
+def _postgres() -> str | None:
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed"
+    return None if postgres_server.programs() else "PostgreSQL is not installed"
+
+
+CHECKS = {
+    "native": _native,
+    "bwrap": _bwrap,
+    "node": _node,
+    "user": _user,
+    "root": _root,
+    "biscuit": _biscuit,
+    "postgres": _postgres,
+}
 
 
 @cache

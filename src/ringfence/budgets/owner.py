@@ -1,11 +1,20 @@
-"""Which process made a reservation, and whether it can still settle it; no clock that anybody can set is asked."""
+"""Which process made a reservation, and whether it can still settle it; no clock that anybody can set is asked.
+
+Whoever shares a file is on this machine, and a process is looked at. Who shares a server may be anywhere: there each
+holds a lease that ends with it, and that is what tells.
+"""
 
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ringfence.database.port import Cursor
 
 _START_TIME = 19  # of the fields after the command name, which may itself hold blanks and parentheses
 
@@ -28,6 +37,29 @@ def this_process() -> Owner:
 @lru_cache(maxsize=1)
 def _process(pid: int) -> Owner:
     return Owner(_boot_id(), _pid_namespace(), pid, _started(pid))
+
+
+def announce(cursor: Cursor, owner: Owner) -> None:
+    """Let others see, where they cannot look at processes, that this one lives."""
+    cursor.keeps_lease(_lease(owner))
+
+
+def is_over(cursor: Cursor, owner: Owner) -> bool:
+    """Whether whoever reserved in this database is known to be over; see `is_gone` for a database in a file."""
+    if owner == this_process():
+        return False
+    free = cursor.lease(_lease(owner))
+    if free is None:
+        return is_gone(owner)
+    if free:
+        cursor.end_lease(_lease(owner))
+    return free
+
+
+def _lease(owner: Owner) -> int:
+    """Return the number of a process's lease, below those of logs; two that share one count as alive longer."""
+    name = f"{owner.boot_id} {owner.pid_namespace} {owner.pid} {owner.started}"
+    return -1 - (zlib.crc32(name.encode()) & 0x7FFFFFFE)
 
 
 def is_gone(owner: Owner) -> bool:

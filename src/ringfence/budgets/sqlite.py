@@ -8,7 +8,7 @@ from typing import Self
 
 from ringfence.budgets import decide, tables
 from ringfence.budgets.decide import Standing
-from ringfence.budgets.owner import is_gone, this_process
+from ringfence.budgets.owner import announce, is_over, this_process
 from ringfence.budgets.port import Measured, known_or_all
 from ringfence.budgets.reservation import NOTHING_USED, Reservation, Settlement, Usage
 from ringfence.budgets.scope import Chain, Scope
@@ -38,6 +38,7 @@ class SqliteMeter:
             return Reservation(exec_id, amounts)
         owner = this_process()
         with self._database.transaction() as cursor:
+            announce(cursor, owner)
             return tables.reserve(cursor, chain, amounts, exec_id, owner, least)
 
     def settle(self, reservation: Reservation, used: Usage) -> Settlement:
@@ -63,9 +64,9 @@ class SqliteMeter:
     def recover(self, measured: Measured = lambda _: None) -> tuple[Settlement, ...]:
         """Settle what dead processes had reserved; see `BudgetMeter.recover`."""
         with self._database.transaction() as cursor:
-            owned = tables.owners(cursor)
-        # looked at outside the transaction: reading cgroups takes a while, and others want to run
-        used = {exec_id: known_or_all(measured, exec_id) for exec_id, owner in owned if is_gone(owner)}
+            dead = [exec_id for exec_id, owner in tables.owners(cursor) if is_over(cursor, owner)]
+        # outside the transaction: reading cgroups takes a while, and others want to run
+        used = {exec_id: known_or_all(measured, exec_id) for exec_id in dead}
         if not used:
             return ()
         with self._database.transaction() as cursor:

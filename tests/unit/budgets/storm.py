@@ -1,6 +1,7 @@
 """One process of the storm: reserves and settles until it is killed, and says before each step what it is about to do.
 
-Run as `python storm.py HOME NAME ROUNDS CALLS`. Its log is what the test knows without asking the database.
+Run as `python storm.py HOME URL NAME ROUNDS CALLS`; an empty URL means the file of the home. Its log is what the test
+knows without asking the database.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ringfence.budgets.reservation import MeterSource, Usage
 from ringfence.budgets.scope import INSTANCE, SYSTEM_BUDGET, Account, Chain, Scope, ScopeKind
 from ringfence.budgets.sqlite import SqliteMeter
 from ringfence.capability.budget import Budget
+from ringfence.database.address import open_database
 from ringfence.errors import QuotaExceeded
 
 TENANT = Scope(ScopeKind.TENANT, "acme", "acme")
@@ -25,8 +27,8 @@ def chain(calls: int) -> Chain:
     return Chain((Account(INSTANCE, SYSTEM_BUDGET), Account(TENANT, budget)))
 
 
-def main(home: Path, name: str, rounds: int, calls: int) -> None:
-    meter = SqliteMeter.in_home(home, wait_seconds=60)
+def main(home: Path, url: str, name: str, rounds: int, calls: int) -> None:
+    meter = SqliteMeter(open_database(home, url or None, wait_seconds=60))
     log = os.open(home / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def say(*words: object) -> None:
@@ -48,4 +50,4 @@ def main(home: Path, name: str, rounds: int, calls: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

@@ -1,4 +1,4 @@
-"""What every meter on this machine keeps to: in memory and in SQLite alike."""
+"""What every meter on this machine keeps to: in memory and in both databases alike."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from ringfence.budgets.reservation import NOT_MEASURED, MeterSource
 from ringfence.budgets.scope import UNBOUNDED, Scope, ScopeKind
 from ringfence.budgets.sqlite import SqliteMeter
 from ringfence.capability.budget import Budget
+from ringfence.database.address import open_database
 from ringfence.errors import InvalidRequest, QuotaExceeded
 
 Meter = MemoryMeter | SqliteMeter
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
 def meter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Meter]:
     if request.param == "memory":
         yield MemoryMeter()
         return
-    meter = SqliteMeter.in_home(tmp_path)
+    url = request.getfixturevalue("postgres").new_database() if request.param == "postgres" else None
+    meter = SqliteMeter(open_database(tmp_path, url))
     yield meter
     meter.close()
 
