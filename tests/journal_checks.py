@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ringfence.evidence.verify import Trust
-
 from ringfence.database.sqlite import SqliteDatabase
+from ringfence.evidence.verify import Trust
 from ringfence.journal import ed25519
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import key_in_home

@@ -49,7 +49,8 @@ async def main():
                     case 0 | 1:
                         told((await manager.execute_code("python", "print(1)")).exec_id)
                     case 2:
-                        told((await manager.perform(FsWrite(f"work/f{number}", b"x" * rng.randrange(100)))).exec_id)
+                        change = FsWrite(f"work/f{number}", b"x" * rng.randrange(100), overwrite=True)
+                        told((await manager.perform(change)).exec_id)
                     case 3:
                         try:
                             await manager.perform(FsRead("work/../../etc/passwd"))

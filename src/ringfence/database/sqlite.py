@@ -179,6 +179,9 @@ class SqliteDatabase:
         # any descriptor of a file gives up all of SQLite's locks on it.
         with contextlib.suppress(OSError):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        # SQLite would make its log as read-only as the file, and so keep it when the file may be written again
+        if self._path.exists() and not os.access(self._path, os.W_OK, effective_ids=True):
+            raise self._broken("it may not be written", fix=self._let_write())
         connection = self._connect(wait_seconds)
         try:
             cursor = connection.cursor(SqliteCursor)
@@ -231,8 +234,11 @@ class SqliteDatabase:
         if primary == sqlite3.SQLITE_FULL:
             return self._broken(str(error), fix="free some disk space")
         if primary == sqlite3.SQLITE_READONLY:
-            return self._broken(str(error), fix=f"let this user write to {self._path} and its directory")
+            return self._broken(str(error), fix=self._let_write())
         return self._broken(str(error))
+
+    def _let_write(self) -> str:
+        return f"let this user write to {self._path} and its directory"
 
     def _busy(self, wait_seconds: float) -> Unavailable:
         return Unavailable(f"{self._path.name} is held by somebody else for {wait_seconds:g} s", reason="busy")

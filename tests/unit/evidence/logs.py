@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from ringfence.evidence.log_file import Header, Row, SignedHead
+from ringfence.evidence.chain import Row, Start
+from ringfence.evidence.log_file import Header, SignedHead
 from ringfence.evidence.merkle import inclusion_proof, roots_in
 from ringfence.evidence.note import Checkpoint, log_origin
 from ringfence.evidence.sealing import Head, Sealed
@@ -65,8 +66,8 @@ def content(signer: Signer, *logs: Log, seqs: Iterable[int] | None = None, **cha
     return Content(**(shape | changes))
 
 
-def header(log: Log) -> Header:
-    return Header(log.log_id, "0.1.0")
+def header(signer: Signer, log: Log) -> Header:
+    return Header(Start(log.log_id), (signer.key,), "0.1.0")
 
 
 def signed(signer: Signer, log: Log, sizes: Iterable[int]) -> list[SignedHead]:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from securesystemslib.dsse import Envelope
-from securesystemslib.signer import SSlibKey
+from securesystemslib.signer._key import SSlibKey
 from tests.unit.evidence.logs import POLICY, POLICY_DIGEST, Log, content
 from tests.unit.evidence.told import RUNS, SECRETS, begin, denial, end, record
 
@@ -172,7 +172,7 @@ def test_it_says_what_it_leaves_out() -> None:
 
 def test_a_bundle_is_the_same_in_whatever_order_its_content_came() -> None:
     ours = content(SIGNER, one_log(), Log("lg-0", [end()]), documents={POLICY_DIGEST: POLICY})
-    shuffled = replace(ours, records=ours.records[::-1], notes=dict(reversed(ours.notes.items())))
+    shuffled = replace(ours, records=ours.records[::-1], notes=dict(reversed(list(ours.notes.items()))))
     assert make_bundle(ours, SIGNER.sign, VERIFY) == make_bundle(shuffled, SIGNER.sign, VERIFY)
 
 
@@ -332,10 +332,24 @@ def put(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
-FORGED = json.loads(
-    payload_of(make_bundle(replace(content(SIGNER, one_log()), signer=FORGER.key), FORGER.sign, VERIFY))
+FORGED = statement_of(make_bundle(content(SIGNER, one_log(), signer=FORGER.key), FORGER.sign, VERIFY))
+HOSTILE: tuple[Any, ...] = (
+    None,
+    True,
+    1,
+    -1,
+    2**60,
+    1.5,
+    "",
+    "x",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    [None],
+    "sha256:x",
 )
-HOSTILE = (None, True, 1, -1, 2**60, 1.5, "", "x", "\ud800", [], {}, [[]], {"a": 1}, [None], "sha256:x")
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=repr)
