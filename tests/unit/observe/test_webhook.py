@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +30,7 @@ class Server:
 
     def __init__(self, answer: Callable[[socket.socket], None]) -> None:
         self.requests: list[bytes] = []
-        self.failures: list[BaseException] = []
+        self.tls: ssl.SSLContext | None = None
         self._answer = answer
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/hook?key=1"
@@ -39,12 +43,15 @@ class Server:
                 connection, _ = self._listening.accept()
             except OSError:
                 return
-            with connection:
-                try:
-                    self.requests.append(_request(connection))
-                    self._answer(connection)
-                except OSError:
-                    pass
+            try:
+                if self.tls is not None:
+                    connection = self.tls.wrap_socket(connection, server_side=True)
+                self.requests.append(_request(connection))
+                self._answer(connection)
+            except OSError:
+                pass  # the other side went away, which is what some tests make it do
+            finally:
+                connection.close()
 
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
@@ -218,10 +225,48 @@ def test_nobody_at_the_address_is_unready() -> None:
         Webhook(f"http://127.0.0.1:{port}/").send(b"{}", JSON)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_unready(serving: Callable[[Any], Server]) -> None:
-    server = serving(b"this is no TLS either")
-    with pytest.raises(SinkUnready):
-        Webhook(server.url.replace("http://", "https://"), timeout_ms=2_000).send(b"{}", JSON)
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate of 127.0.0.1 that only itself vouches for, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    place = tmp_path_factory.mktemp("tls")
+    made, key = place / "cert.pem", place / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", made],
+        check=True,
+        capture_output=True,
+    )
+    return made, key
+
+
+@pytest.fixture
+def tls_server(serving: Callable[[Any], Server], certificate: tuple[Path, Path]) -> Server:
+    server = serving(THANKS)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    server.tls = context
+    server.url = server.url.replace("http://", "https://")
+    return server
+
+
+def test_a_certificate_that_nobody_vouches_for_is_told_nothing(tls_server: Server) -> None:
+    with pytest.raises(SinkUnready, match="certificate"):
+        Webhook(tls_server.url).send(b"{}", JSON)
+    assert tls_server.requests == []
+
+
+def test_a_certificate_of_another_name_is_told_nothing(tls_server: Server, certificate: tuple[Path, Path]) -> None:
+    context = ssl.create_default_context(cafile=certificate[0])
+    with pytest.raises(SinkUnready, match="certificate"):
+        Webhook(tls_server.url.replace("127.0.0.1", "localhost"), tls=context).send(b"{}", JSON)
+    assert tls_server.requests == []
+
+
+def test_an_event_goes_over_tls_to_whom_is_trusted(tls_server: Server, certificate: tuple[Path, Path]) -> None:
+    Webhook(tls_server.url, tls=ssl.create_default_context(cafile=certificate[0])).send(b"{}", JSON)
+    assert len(tls_server.requests) == 1
 
 
 @pytest.mark.parametrize("url", ["http://example.com/", "file:///etc/passwd", "https://u:p@example.com/"])
