@@ -91,8 +91,8 @@ class FileChanges:
     """Of `files_written`, in its order."""
     deleted: tuple[str, ...] = ()
     """What of its session a run deleted; a directory stands for everything below it."""
-    uncollected: tuple[str, ...] = ()
-    """What lay among the artifacts and was not taken over."""
+    uncollected: tuple[tuple[str, str], ...] = ()
+    """What lay among the artifacts and was not taken over: its path, and why."""
     complete: bool = True
     """Whether nothing was left out for being too much or too deep."""
     kept: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,8 @@ from ringfence.evidence.effects import observed
 from ringfence.executors.code import result_of
 from ringfence.operation import CodeRun, Language
 from ringfence.ports import Job
+from ringfence.workspaces.exec_files import read_artifact, read_exec_files, write_exec_files
+from ringfence.workspaces.names import original
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Bench
@@ -46,6 +49,7 @@ async def test_what_could_not_be_collected_was_still_written(bench: Bench) -> No
     seen = await effects_of(bench, code, artifact_bytes=MIB)
     assert seen["files_written"] == {"paths": ["artifacts/big", "artifacts/link"], "complete": True}
     assert seen["artifacts"] == []
+    assert [effect["meta"]["uncollected"] for effect in seen["side_effects"]] == ["artifact_bytes", "symlink"]
 
 
 async def test_a_guest_cannot_hide_its_files_behind_directories_it_removes(bench: Bench) -> None:
@@ -113,6 +117,28 @@ threads = [threading.Thread(target=time.sleep, args=(0.05,)) for _ in range(20)]
     assert seen["processes"]["complete"] is ("peak" in seen["processes"])
     if seen["processes"]["complete"]:
         assert seen["processes"]["peak"] == 21
+
+
+async def test_what_is_kept_of_a_run_is_what_the_guest_left_beside_what_is_ours(bench: Bench, tmp_path: Path) -> None:
+    code = r"""
+import os, sys
+print('out'); sys.stderr.write('err')
+for name in (b'meta.json', b'stdout.txt/deep', b'a\nb', b'\xff' * 255, b'plots/a.png'):
+    os.makedirs(os.path.dirname(b'/output/' + name), exist_ok=True)
+    open(b'/output/' + name, 'wb').write(name)
+os.symlink('/etc/passwd', '/output/manifest.json')
+"""
+    done = await bench.run(code, stdout_bytes=2)
+    result = result_of("ex_1", done.worker, done.ending, done.harvest, Limits())
+    write_exec_files(tmp_path, "p1", "ex_1", result, manifest={"v": 1}, meta={"exec_id": "ex_1"})
+    found = read_exec_files(tmp_path, "p1", "ex_1")
+    assert found is not None
+    assert (found.stdout, found.stderr, found.meta) == (b"ou", b"err", {"exec_id": "ex_1"})
+    assert found.manifest["stdout"]["truncated"]
+    assert found.manifest["uncollected"] == [{"path": "manifest.json", "reason": "symlink"}]
+    assert len(found.manifest["artifacts"]) == 5
+    for artifact in result.artifacts:
+        assert read_artifact(tmp_path, "p1", "ex_1", artifact.path) == original(artifact.path)
 
 
 @pytest.mark.needs("native")

@@ -98,7 +98,8 @@ def _of_box(operation: Operation, result: ExecutionResult) -> dict[str, Any]:
 
 def _add_files(record: dict[str, Any], result: ExecutionResult) -> None:
     changes, artifacts = result.changes, result.artifacts
-    written = [f"artifacts/{name}" for name in sorted([each.path for each in artifacts] + [*changes.uncollected])]
+    left = [each.path for each in artifacts] + [path for path, _ in changes.uncollected]
+    written = [f"artifacts/{path}" for path in sorted(left)]
     written += [f"work/{name}" for name in result.files_written]
     record["files_written"] = _names(written, complete=changes.complete, escaped=_GUESTS)
     record["artifacts"] = [_artifact(each) for each in artifacts[:MOST_NAMES]]
@@ -107,13 +108,14 @@ def _add_files(record: dict[str, Any], result: ExecutionResult) -> None:
     kept = {} if changes.kept else {"kept": False}
     sizes: Iterable[int | None] = changes.sizes or (None,) * len(result.files_written)
     effects = [_write(f"artifacts/{each.path}", bytes=_number(each.size)) for each in artifacts[:MOST_NAMES]]
+    effects += [_write(f"artifacts/{path}", uncollected=why) for path, why in changes.uncollected[:MOST_NAMES]]
     effects += [
         _write(f"work/{name}", **({} if size is None else {"bytes": _number(size)}), **kept)
         for name, size in zip(result.files_written[:MOST_NAMES], sizes, strict=False)
     ]
     effects += [_write(f"work/{name}", deleted=True, **kept) for name in changes.deleted[:MOST_NAMES]]
     record["side_effects"] = effects[:MOST_NAMES]
-    left_out = len(artifacts) + len(result.files_written) + len(changes.deleted) - MOST_NAMES
+    left_out = len(left) + len(result.files_written) + len(changes.deleted) - MOST_NAMES
     if left_out > 0:
         record["side_effects_left_out"] = left_out
 

@@ -7,6 +7,7 @@ digest of its path. `manifest.json` says under `path` where each one lies, and u
 where that differs.
 
 The directory is written under a name that nobody knows and then takes its own: it is there whole, or not at all.
+A run of no project leaves nothing here, and nothing anywhere unless somebody asks for its artifacts.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def write_exec_files(
 ) -> str:
     """Keep what came of a run in its project, and return where, relative to the workspace directory of the home.
 
-    What `manifest` says of `artifacts`, `stdout` and `stderr` is replaced by what was really written. `durable` waits
-    for the disk. Whatever lay under the execution's name before is kept beside it under another one.
+    What `manifest` says of `artifacts`, `uncollected`, `complete`, `stdout` and `stderr` is replaced by what is so.
+    `durable` waits for the disk. Whatever lay under the execution's name before is kept beside it under another one.
 
     Raises:
         InvalidRequest: An id is no plain name.
@@ -200,6 +201,8 @@ def _ours(result: ExecutionResult, manifest: Mapping[str, Any], meta: Mapping[st
     described = {
         **manifest,
         "artifacts": [_described(artifact) for artifact in result.artifacts],
+        "uncollected": [{"path": path, "reason": reason} for path, reason in result.changes.uncollected],
+        "complete": result.changes.complete,
         "stdout": _stream("stdout.txt", result.stdout_raw, result.stdout_bytes, truncated=result.stdout_truncated),
         "stderr": _stream("stderr.txt", result.stderr_raw, result.stderr_bytes, truncated=result.stderr_truncated),
     }

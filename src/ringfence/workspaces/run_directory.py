@@ -95,7 +95,7 @@ class RunDirectory:
         more = FileChanges(
             sizes=tuple(sizes[name] for name in files),
             deleted=changes.deleted,
-            uncollected=tuple(lost.path for lost in found.skipped),
+            uncollected=tuple((lost.path, lost.reason) for lost in found.skipped),
             complete=changes.complete and found.complete,
             kept=kept,
         )

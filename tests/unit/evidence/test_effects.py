@@ -119,11 +119,12 @@ def test_a_flood_of_names_is_cut_and_counted_everywhere() -> None:
     names = tuple(f"{number:05}" for number in range(10_000))
     artifacts = tuple(Artifact(name, 1, "0" * 64) for name in names)
     run = CodeRun(Language.PYTHON, "", inputs=dict.fromkeys(names, b""))
-    changes = FileChanges(sizes=(1,) * 10_000, deleted=names, uncollected=names)
+    lost = tuple((name, "artifact_bytes") for name in names)
+    changes = FileChanges(sizes=(1,) * 10_000, deleted=names, uncollected=lost)
     seen = observed(run, replace(QUIET, files_written=names, artifacts=artifacts, changes=changes))
     assert len(seen["files_written"]["paths"]) == len(seen["artifacts"]) == len(seen["side_effects"]) == MOST_NAMES
     assert seen["files_written"]["left_out"] == 30_000 - MOST_NAMES
-    assert (seen["artifacts_left_out"], seen["side_effects_left_out"]) == (10_000 - MOST_NAMES, 30_000 - MOST_NAMES)
+    assert (seen["artifacts_left_out"], seen["side_effects_left_out"]) == (10_000 - MOST_NAMES, 40_000 - MOST_NAMES)
     assert seen["files_read"]["left_out"] == 10_000 - MOST_NAMES
     assert not seen["files_written"]["complete"]
     assert len(json.dumps(seen)) < 200_000
@@ -153,7 +154,7 @@ def test_no_name_reaches_a_record_unescaped_and_none_is_lost(name: str) -> None:
 @given(st.lists(st.text(st.characters(), min_size=1, max_size=30), max_size=5), st.binary(max_size=50))
 def test_whatever_a_guest_does_the_record_stays_canonical(names: list[str], output: bytes) -> None:
     artifacts = tuple(Artifact(name, len(name), "0" * 64) for name in names)
-    changes = FileChanges(deleted=tuple(names), uncollected=tuple(names))
+    changes = FileChanges(deleted=tuple(names), uncollected=tuple((name, "symlink") for name in names))
     run = CodeRun(Language.PYTHON, "", files=dict.fromkeys(names, b""))
     result = replace(
         QUIET, stdout_raw=output, files_written=tuple(names), artifacts=artifacts, changes=changes, stderr_raw=output
