@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -123,16 +123,14 @@ def _utf8(text: str) -> bytes:
 
 
 def _require_canonical_values(members: dict[str, Any]) -> None:
-    # Walked here in a third of the time the encoder takes: searching the text it makes was measured ten times slower.
+    # A walk takes half the time of the encoder; searching the text it made for what looks wrong was measured at thrice.
     pending: list[Any] = [members]
-    nested = pending.append
     containers = 0
     while pending:
-        container: Any = pending.pop()
-        values: Iterable[Any] = container
-        if isinstance(container, dict):
-            _require_ascii_keys(container)
-            values = container.values()
+        values: Any = pending.pop()
+        if type(values) is dict:
+            _require_ascii_keys(values)
+            values = values.values()
         for value in values:
             kind = type(value)
             if kind is str or kind is bool:
@@ -144,20 +142,18 @@ def _require_canonical_values(members: dict[str, Any]) -> None:
                 containers += 1
                 if containers > _MOST_CONTAINERS:
                     raise _refused("a record holds too many lists and objects, or itself")
-                nested(value)
-            elif isinstance(value, str):  # an enumeration, whose text is written
-                continue
-            else:
+                pending.append(value)
+            elif not isinstance(value, str):  # an enumeration of texts is one
                 raise _refused(f"a value of type {kind.__name__} has no place in a record")
 
 
-def _require_ascii_keys(container: dict[Any, Any]) -> None:
+def _require_ascii_keys(values: dict[Any, Any]) -> None:
     try:
-        joined = "".join(container)
+        if "".join(values).isascii():
+            return
     except TypeError as error:
         raise _refused("a key is not text") from error
-    if not joined.isascii():
-        raise _refused("a key is not ASCII")
+    raise _refused("a key is not ASCII")
 
 
 def _refused(problem: str) -> InvalidRequest:
