@@ -171,10 +171,11 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 """,
 }
 
+COMMANDS["evidence"] = "x"
+COMMANDS["metrics"] = "x"
 PENDING_COMMANDS = {
     "serve": "the HTTP service",
     "mcp": "the MCP server",
-    "evidence": "the evidence journal",
     "skill": "skills",
     "approvals": "approvals",
     "ps": "long-running processes",
