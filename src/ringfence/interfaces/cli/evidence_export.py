@@ -50,11 +50,9 @@ def export_command(words: Sequence[str]) -> int:
         raise UsageError("--json is about what was written to a file", fix="give --output FILE, or leave out --json")
     if options.format == "log" and (options.execs or not selection.is_everything):
         raise UsageError("a log is exported whole, or it could not be verified", fix="use --format bundle for a selection")
-    count = 0
     with desk.reading() as reader, _sink(options.output) as write:
         for chunk in _chunks(desk, reader, options.format, selection, options.execs):
             write(chunk)
-            count += 1
     if options.output is not None:
         _confirm(options.output, options.format, as_json=options.json)
     return 0

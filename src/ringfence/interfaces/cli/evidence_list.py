@@ -51,12 +51,14 @@ class Listed:
     integrity: str
     begin: Read
     end: Read | None
+    row: Exec | None = None
 
     def told(self, name: str) -> Any:
-        """Return what the end says, or the begin where it says nothing."""
-        if self.end is not None and name in self.end.members:
-            return self.end.members[name]
-        return self.begin.members.get(name)
+        """Return what the end says, or the begin where it says nothing; of pruned records the index alone is left."""
+        for read in (self.end, self.begin):
+            if read is not None and name in read.members:
+                return read.members[name]
+        return getattr(self.row, name, None) if self.integrity == PRUNED else None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as one object; what is not known is left out."""
@@ -115,7 +117,7 @@ def listed(reader: Reader, row: Exec) -> Listed:
     outcome = end.members.get("outcome", row.outcome)
     if integrity == INTACT and not _is_of(row, execution, outcome):
         integrity = ALTERED  # the records are whole, and the index says something else about them
-    return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(outcome), integrity, begin, end)
+    return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(outcome), integrity, begin, end, row)
 
 
 def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
@@ -146,7 +148,7 @@ def _show(rows: Sequence[Listed], cursor: str | None, selection: Selection) -> N
     from ringfence.evidence.projections.run import rfc3339
 
     if not rows:
-        say("there is no evidence yet" if selection.is_everything else "no execution is like that")
+        say("there is no execution" if selection.is_everything else "no execution is like that")
         return
     widths = [max(len(cell) for cell in column) for column in zip(*map(_cells, rows), strict=True)]
     for row in rows:

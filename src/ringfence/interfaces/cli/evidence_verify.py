@@ -24,6 +24,11 @@ PROVEN, UNPROVEN, TAMPERED = 0, 1, 3
 _MOST_NOTE_BYTES: Final = 1 << 20
 _END_OF_LOG: Final = b'"type":"ringfence.end"}\n'
 _FIRST_BYTES: Final = 1 << 16
+_PROOFS: Final = {
+    "key": "proven",
+    "checkpoint": "its records proven by a checkpoint; that nothing was left out of them is the word of who signed",
+    "none": "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Finding:
     """What is wrong with the file itself."""
     is_proven: bool = False
     extra: str = ""
+    proof: str = "proven"
+    """How it is proven, where it is."""
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -175,8 +182,10 @@ def _bundle(path: Path, read: Callable[[int], bytes], trust: Trust, against: str
     except InvalidRequest as fault:
         return Finding(f"{path} (a bundle)", against, damage=f"{fault.reason}: {fault}")
     count = len(bundle.records)
-    extra = f"{count} record{'' if count == 1 else 's'} of {len(bundle.checkpoints)} log(s), signed by {bundle.content.signer.name}"
-    return Finding(f"{path} (a bundle)", against, is_proven=bundle.is_proven, extra=f"{extra}; {bundle.verdict}")
+    logs = len(bundle.checkpoints)
+    extra = f"{_counted(count, 'record')} of {_counted(logs, 'log')}, signed by {bundle.content.signer.name}"
+    proof = _PROOFS[str(bundle.proof)]
+    return Finding(f"{path} (a bundle)", against, is_proven=bundle.is_proven, extra=extra, proof=proof)
 
 
 def _logs(
@@ -239,7 +248,7 @@ def _named(trust: Trust) -> str:
     if trust.keys:
         parts.append(f"the key {', '.join(key.name for key in trust.keys)}")
     if trust.checkpoints:
-        parts.append(f"{len(trust.checkpoints)} checkpoint{'' if len(trust.checkpoints) == 1 else 's'} from outside")
+        parts.append(f"{_counted(len(trust.checkpoints), 'checkpoint')} from outside")
     return " and ".join(parts)
 
 
@@ -267,21 +276,27 @@ def _tell(finding: Finding, seconds: float, *, as_json: bool) -> None:
         say(f"TAMPERED: {fault}")
     if not finding.faults:
         rate = f", {records} records in {seconds:.1f} s" if records > 10_000 else ""
-        say(f"whole and proven{rate}" if finding.is_proven else f"whole, but {_unproven(finding)}{rate}")
+        say(f"whole and {finding.proof}{rate}" if finding.is_proven else f"whole, but {_unproven(finding)}{rate}")
     sys.stdout.flush()
 
 
 def _of_log(report: Report) -> str:
-    told = [f"{report.records} record{'' if report.records == 1 else 's'}"]
+    told = [_counted(report.records, "record")]
     if report.first_seq:
         told.append(f"after {report.first_seq} that were dropped")
     if report.pruned:
         told.append(f"{report.pruned} of them only as hashes")
     if report.size > report.signed_size and not report.fault:
         told.append(f"{report.size - report.signed_size} not signed yet" if report.signed_size else "none signed yet")
+    if report.uncompared:
+        told.append(f"{_counted(report.uncompared, 'checkpoint')} of dropped records not compared")
     if report.open_execs:
         told.append(f"{report.open_execs} still open")
     return ", ".join(told)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _unproven(finding: Finding) -> str:
