@@ -62,6 +62,15 @@ def budget_service(url: object) -> str | None:
     return url
 
 
+def database(url: object) -> str | None:
+    """Return the URL of the database, or the environment's."""
+    if url is None:
+        return wiring.default_database()
+    if not isinstance(url, str):
+        raise InvalidRequest("database must be a URL", reason="invalid_url")
+    return url
+
+
 def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 

@@ -75,6 +75,7 @@ class SandboxManager:
         role: str | None = None,
         executors: Mapping[str, bool] | None = None,
         budget_service: str | None = None,
+        database: str | None = None,
         correlation: Correlation = UNKNOWN,
         **later: Any,
     ) -> None:
@@ -82,7 +83,8 @@ class SandboxManager:
 
         What is not said here is as `config` has it. `policy_file` is read again when it changes; `role` is one of its
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
-        `budget_service` is the URL of a quota service that counts every call, instead of this home. `correlation` is
+        `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
+        the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `correlation` is
         whose work it is, by which the evidence is found again.
 
         Raises:
@@ -108,6 +110,7 @@ class SandboxManager:
             "role": role,
             "executors": executors,
             "budget_service": budget_service,
+            "database": database,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         config = replace((config or SandboxConfig()).with_limits(limits), **given)
@@ -127,6 +130,7 @@ class SandboxManager:
             policy_file=Path(config.policy_file) if config.policy_file is not None else None,
             switched_off=arguments.switched_off(config.executors),
             budget_service=arguments.budget_service(config.budget_service),
+            database=arguments.database(config.database),
         )
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
@@ -225,7 +229,7 @@ class SandboxManager:
         try:
             yield governed
         finally:
-            presented.close()
+            await asyncio.to_thread(presented.close)
             await asyncio.to_thread(engine.release, governed._scope)
 
     async def _profile(self, operation: Operation, request: Request) -> Profile:
@@ -235,7 +239,7 @@ class SandboxManager:
             return authority.profile(operation, call_id=_calls.new("call"), role=self._role, request=request)
         tool = tool_of(operation)
         try:
-            grant = presented.grant_for(tool)
+            grant = await asyncio.to_thread(presented.grant_for, tool)
         except (Denied, QuotaExceeded) as refused:
             await engine.orchestrator.refuse(operation, refused, presented.asked(tool, self._correlation))
             raise

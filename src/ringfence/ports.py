@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.issuer_key import IssuerKey, SigningKey
     from ringfence.authority.narrowing import Narrowing
+    from ringfence.capability.budget import Budget
     from ringfence.evidence.documents import Document
     from ringfence.evidence.records import Members
 
@@ -24,6 +25,10 @@ _DEFAULT = Limits()
 _NO_CHANGES = FileChanges()
 _Asked = TypeVar("_Asked", contravariant=True)
 _Answer = TypeVar("_Answer", covariant=True)
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,12 @@ class ExecCtx:
     on_output: OnOutput | None = None
     envelope_id: str = ""
     """What the evidence of this execution is called."""
+    evidence: EvidenceSink | None = None
+    """Where an executor writes down what the pipeline cannot see; beginning and end are none of its business."""
+    reserved: Budget | None = None
+    """What was reserved for it, where any budget bounds it."""
+    cancelled: Callable[[], bool] = _never
+    """Whether nobody waits for it any more; for what works on in a thread."""
 
     def session(self) -> str:
         """Return the session whose files are meant.

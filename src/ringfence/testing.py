@@ -29,7 +29,7 @@ from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import AlsoWrite, Ending, ExecCtx, Executor, Harvest, Job, WorkerSpec
+from ringfence.ports import AlsoWrite, Ending, EvidenceSink, ExecCtx, Executor, Harvest, Job, WorkerSpec
 
 
 def ended(
@@ -66,12 +66,12 @@ def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str) ->
     return Grant("test", "test", tool, call_id, view.capabilities, 1 << 52, view.budget, "test")
 
 
-def orchestrator_over(*executors: Executor[Any, Any]) -> Orchestrator:
+def orchestrator_over(*executors: Executor[Any, Any], evidence: EvidenceSink | None = None) -> Orchestrator:
     """Return the real pipeline in front of stand-ins, one a domain; its guard takes every program for harmless."""
     guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
     admission = Admission(MemoryMeter())
     by_domain = {executor.capability_domain(): _always(executor) for executor in executors}
-    return Orchestrator(by_domain, TimeOrdered(), guard, FrozenClock(), lambda: admission, MemorySink())
+    return Orchestrator(by_domain, TimeOrdered(), guard, FrozenClock(), lambda: admission, evidence or MemorySink())
 
 
 def _always(executor: Executor[Any, Any]) -> Callable[[], Executor[Any, Any]]:

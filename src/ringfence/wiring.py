@@ -19,7 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
-from ringfence.database.sqlite import SqliteDatabase
+from ringfence.database.address import open_database
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
@@ -83,6 +83,8 @@ class Settings:
     """The domains whose executors are not to be there."""
     budget_service: str | None = None
     """Where the quota service is that counts instead of this home."""
+    database: str | None = None
+    """The PostgreSQL server that keeps evidence and budgets instead of a file in this home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,46 +126,54 @@ def build(settings: Settings) -> Engine:
         if domain not in settings.switched_off
     }
     service = settings.budget_service
-    database = make_database(settings)
+    database = open_database(settings.home, settings.database)
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
-    journal = make_journal(settings.home, database, clock)
+    journal = make_journal(settings, database, clock)
     orchestrator = Orchestrator(
         executors, TimeOrdered(), PolicyGuard(assess), clock, admission, journal, always_metered=service is not None
     )
-    door = Once(lambda: make_grant_door(settings.home, clock))
+    door = Once(lambda: make_grant_door(settings.home, database, clock))
     return Engine(orchestrator, keeper, authority, temporary, door, journal)
 
 
-def make_database(settings: Settings) -> Database:
-    """Return where evidence, budgets and used-up grants are kept; nothing is opened yet."""
-    return SqliteDatabase.in_home(settings.home)
+def default_database() -> str | None:
+    """Return the database that the environment names, if any."""
+    return os.environ.get("RINGFENCE_DATABASE") or None
 
 
-def make_journal(home: Path, database: Database, clock: Clock) -> Journal:
+def make_journal(settings: Settings, database: Database, clock: Clock) -> Journal:
     """Return the journal of this process, in `database`, signed with the key of this home."""
+    home, elsewhere = settings.home, settings.database is not None
 
     def make_signer() -> Signer:
         from ringfence.journal.signer import Signer  # not at the top: a log is signed now and then
 
         return Signer.in_home(home)
 
-    return Journal(database, Once(make_signer), clock, TimeOrdered(), room=lambda: require_room(home))
+    return Journal(
+        database,
+        Once(make_signer),
+        clock,
+        TimeOrdered(),
+        room=(lambda: None) if elsewhere else (lambda: require_room(home)),
+        in_thread=elsewhere,
+    )
 
 
-def make_grant_door(home: Path, clock: Clock) -> GrantDoor:
+def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     """Return where grants signed with the keys of this home are presented.
 
     Raises:
         Unavailable: The token library is not installed.
     """
     from ringfence.grants.biscuit import BiscuitCodec
-    from ringfence.grants.calls import CallsInMemory
     from ringfence.grants.door import GrantDoor
     from ringfence.grants.keyring import KeyRing
     from ringfence.grants.revocations import RevocationFile
     from ringfence.grants.verifier import GrantVerifier
+    from ringfence.journal.calls import CallsInDatabase
 
-    codec, calls, revocations = BiscuitCodec(), CallsInMemory(clock), RevocationFile(home, clock)
+    codec, calls, revocations = BiscuitCodec(), CallsInDatabase(database, clock), RevocationFile(home, clock)
     keys = KeyRing(home, codec, clock, revocations)
     verifier = GrantVerifier(codec=codec, find_key=keys.find, revocations=revocations, calls=calls, clock=clock)
     return GrantDoor(verifier, calls)

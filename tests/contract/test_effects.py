@@ -52,6 +52,17 @@ async def test_what_could_not_be_collected_was_still_written(bench: Bench) -> No
     assert [effect["meta"]["uncollected"] for effect in seen["side_effects"]] == ["artifact_bytes", "symlink"]
 
 
+async def test_more_artifacts_than_allowed_are_named_and_the_run_is_marked_while_work_is_not_counted(
+    bench: Bench,
+) -> None:
+    code = "open('big', 'wb').write(b'x' * (3 << 20)); open('/output/a', 'wb').write(b'x' * {size})"
+    for size, marked in ((1 << 20, None), ((1 << 20) + 1, "artifacts")):
+        done = await bench.run(code.format(size=size), artifact_bytes=MIB)
+        result = result_of("ex_1", done.worker, done.ending, done.harvest, Limits(artifact_bytes=MIB))
+        assert (result.success, result.reason) == (True, marked)
+        assert result.changes.uncollected == (() if marked is None else (("a", "artifact_bytes"),))
+
+
 async def test_a_guest_cannot_hide_its_files_behind_directories_it_removes(bench: Bench) -> None:
     code = """
 import os
@@ -157,3 +168,19 @@ def test_what_a_run_deleted_of_its_session_is_a_side_effect(tmp_path: Any) -> No
         {"kind": "write", "meta": {"path": "work/a", "deleted": True}},
         {"kind": "write", "meta": {"path": "work/d", "deleted": True}},
     ]
+
+
+async def test_no_run_is_said_to_have_had_the_processes_of_another(bench: Bench) -> None:
+    code = """
+import sys, threading
+done = threading.Event()
+threads = [threading.Thread(target=done.wait) for _ in range(int(sys.argv[1]))]
+[thread.start() for thread in threads]; done.set(); [thread.join() for thread in threads]
+"""
+    told = 0
+    for others in (0, 9, 0, 3, 0, 12, 12):
+        peak = (await bench.run(code, args=(str(others),))).ending.tasks_peak
+        assert peak in (None, others + 1)
+        told += peak is not None
+    first = (await bench.run(code, args=("40",))).ending.tasks_peak
+    assert (first, told > 0) in ((41, True), (None, False))  # where the kernel counts, more than ever is always told

@@ -166,6 +166,7 @@ _BUDGET_EXCEEDED = {
     "memory": Reason("the run reached its memory limit"),
     "disk": Reason("the files do not fit into the workspace"),
     "workspace_disk": Reason("the session's files would outgrow their quota"),
+    "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
     "concurrency": Reason("as many operations as allowed are under way", retryable=True),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ringfence.guard.consent import STANDING, Consent, request_hash
@@ -14,21 +16,20 @@ if TYPE_CHECKING:
     from ringfence.operation.form import Operation
 
 
-def voices(profile: Profile) -> dict[str, Any]:
-    """Return what a profile alone decides about its records; the same for every call of it, so worth keeping."""
-    members: dict[str, Any] = {
-        "tool_name": profile.tool_name,
-        "policy_version_hash": profile.policy_version_hash,
-        "profile_hash": profile.profile_hash,
-        "manifest_version": profile.manifest_version,
-        "mode": str(profile.mode),
-        "safety": str(profile.safety),
-        "side_effect": str(profile.side_effect),
-        "security_mode": str(profile.security_mode),
-    }
-    if profile.role is not None:
-        members["role"] = profile.role
-    return members
+_MOST_KEPT = 1024
+_voices: dict[str, Mapping[str, str]] = {}
+
+
+def voices(profile: Profile) -> Mapping[str, str]:
+    """Return the members that a profile alone decides; found again by its hash, which covers them all."""
+    known = _voices.get(profile.profile_hash)
+    if known is None:
+        known = _voices_of(profile)
+        if len(_voices) >= _MOST_KEPT:
+            _voices.clear()
+        if profile.profile_hash:  # one that nobody made has none
+            _voices[profile.profile_hash] = known
+    return known
 
 
 def documents(*, policy: str, grant: str = "", manifest: str = "", request: str = "") -> dict[str, str]:
@@ -39,8 +40,9 @@ def documents(*, policy: str, grant: str = "", manifest: str = "", request: str 
 
 def risks(effective: RiskLevel, declared: RiskLevel, assessed: RiskLevel | None = None) -> dict[str, str]:
     """Return the `risk` member; `assessed` is what the static analysis found, which only programs have."""
-    members = {"effective": str(effective), "declared": str(declared)}
-    return members if assessed is None else members | {"assessed": str(assessed)}
+    if assessed is None:
+        return {"effective": effective.value, "declared": declared.value}
+    return {"effective": effective.value, "declared": declared.value, "assessed": assessed.value}
 
 
 def consented(given: Consent | None, profile: Profile, operation: Operation) -> dict[str, Any]:
@@ -85,5 +87,26 @@ def refusal(verdict: Verdict) -> dict[str, Any]:
 
 
 def refused_request(error: RingfenceError) -> dict[str, Any]:
-    """Return the same members for what was refused before the guard was asked: a request for too much, a bad grant."""
-    return {"status": "denied", "outcome": "denied", "error_code": error.code, "reason": error.reason or ""}
+    """Return the same members where no profile could be made, because the request asks for more than it may have."""
+    return refused_elsewhere(error) | {"rule": "request", "decision": "deny"}
+
+
+def refused_elsewhere(error: RingfenceError) -> dict[str, Any]:
+    """Return the same members for a refusal that no policy decides: a bad grant, a spent budget, no box."""
+    return {"status": "denied", "outcome": "denied", "error_code": error.code, "reason": error.reason}
+
+
+def _voices_of(profile: Profile) -> Mapping[str, str]:
+    members = {
+        "tool_name": profile.tool_name,
+        "policy_version_hash": profile.policy_version_hash,
+        "profile_hash": profile.profile_hash,
+        "manifest_version": profile.manifest_version,
+        "mode": str(profile.mode),
+        "safety": str(profile.safety),
+        "side_effect": str(profile.side_effect),
+        "security_mode": str(profile.security_mode),
+    }
+    if profile.role is not None:
+        members["role"] = profile.role
+    return MappingProxyType(members)

@@ -196,6 +196,8 @@ class Replay:
     def _profile(self, record: Record, operation: Operation, policy: PolicySnapshot) -> Profile:
         named = _documents_of(record)
         role, call_id = record.get("role"), str(record.get("call_id", ""))
+        if role is not None and not isinstance(role, str):
+            raise _Open("the record does not name its role")
         granted: Grant | None = None
         manifest: Manifest | None = None
         request: Request = NO_REQUEST

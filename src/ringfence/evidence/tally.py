@@ -12,13 +12,14 @@ from ringfence.evidence.replay import Agreement, Rederived
 MOST_EXAMPLES = 5
 MOST_GROUPS = 200
 _TOLD = {
-    ("allow", "deny"): "would now be denied",
-    ("allow", "ask"): "would now need a person's consent",
-    ("deny", "allow"): "were denied and would now be allowed",
-    ("deny", "ask"): "were denied and would now need a person's consent",
-    ("ask", "allow"): "needed a consent that was not there, and would now be allowed",
-    ("ask", "deny"): "needed a consent that was not there, and would now be denied",
+    ("allow", "deny"): "would now be denied by {rule}",
+    ("allow", "ask"): "would now need a person's consent, by {rule}",
+    ("deny", "allow"): "would now be allowed, where {rule} refused",
+    ("deny", "ask"): "would now need a person's consent, by {rule}, and were refused",
+    ("ask", "allow"): "would now be allowed, where {rule} asked for a person's consent",
+    ("ask", "deny"): "would now be denied by {rule}, where a person's consent was asked for",
 }
+_OTHERWISE = "would be decided alike, but by another rule or under other bounds than were recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,9 @@ class Change:
     examples: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        told = _TOLD.get((self.then, self.now), "are decided alike, for another reason or under other bounds")
+        told = _TOLD.get((self.then, self.now), _OTHERWISE).format(rule=self.rule or "no rule")
         calls = f"{self.count} past call{'' if self.count == 1 else 's'}"
-        named = f" by {self.rule}" if self.rule else ""
-        return f"{calls} of {self.tool or 'no tool'} {told}{named} ({', '.join(self.examples)})"
+        return f"{calls} of {self.tool or 'no tool'} {told} ({', '.join(self.examples)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ringfence.ports import Ending, ExecCtx, Harvest, Job, Worker, WorkerLost, W
 from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
+_OVER_LIMIT = ("artifact_bytes", "artifact_count")
 _TIMEOUTS = ("wall_timeout", "cpu_timeout")
 _EXPLANATIONS = {
     "wall_timeout": "the run was ended at its wall-clock limit of {limits.wall_seconds:g} s",
@@ -130,6 +131,10 @@ def worker_spec(operation: CodeRun, limits: Limits, packages: str | None) -> Wor
 def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) -> ExecutionResult:
     """Put what was seen from outside into the words of a result."""
     status, error, code, reason = judge(ending, limits)
+    if error is None and any(why in _OVER_LIMIT for _, why in harvest.changes.uncollected):
+        # the program did nothing wrong, so its status stays; who looks for the rest learns where it went
+        error = f"artifacts beyond {limits.artifact_bytes} bytes or {limits.artifact_count} files were left out"
+        code, reason = "QUOTA.BUDGET_EXCEEDED", "artifacts"
     exit_code = ending.exit_code
     if ending.signal is not None and ending.killed_by is None:
         exit_code = 128 + ending.signal

@@ -65,12 +65,14 @@ class Journal:
         *,
         checkpoints: Checkpoints = _USUAL,
         room: Callable[[], None] = lambda: None,
+        in_thread: bool = False,
         on_written: Callable[[Sequence[Written]], None] = lambda _: None,
         on_checkpoint: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Nothing is opened before the first record.
 
-        `room` raises Unavailable while there is too little left to write down how a run would end. `on_written` and
+        `room` raises Unavailable while there is too little left to write down how a run would end. `in_thread` is for a
+        database that is not on this machine, and so always keeps its caller waiting. `on_written` and
         `on_checkpoint` are told what is durable; they must neither block nor raise.
         """
         self._database = database
@@ -79,6 +81,7 @@ class Journal:
         self._identifiers = identifiers
         self._checkpoints = checkpoints
         self._room = room
+        self._in_thread = in_thread
         self._on_written = on_written
         self._on_checkpoint = on_checkpoint
         self._log: Log | None = None
@@ -138,7 +141,7 @@ class Journal:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(entry, loop, loop.create_future())
         self._queue.append(waiting)
-        if self._pace > _TOO_SLOW_FOR_A_LOOP:
+        if self._in_thread or self._pace > _TOO_SLOW_FOR_A_LOOP:
             self._write_in_thread()
         elif self._log is not None and len(self._log.begun) > 1:
             # after whoever else of this loop has something to write by now

@@ -6,7 +6,8 @@ Nothing is hashed here: what a record says and how it is sealed is decided befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.budgets.owner import Owner, is_gone
@@ -218,18 +219,12 @@ def append(cursor: Cursor, log: LogState, rows: Sequence[Row]) -> None:
     Raises:
         LogTaken: It was taken over, or holds other records than this writer believes: two writers never fork a log.
     """
-    mine = cursor.execute("SELECT term, held, first_seq FROM journal_log WHERE number = ?", (log.number,)).fetchone()
-    if mine is None or mine[:2] != (log.term, 1) or not cursor.keeps_lease(log.number):
+    mine = cursor.execute("SELECT term, held FROM journal_log WHERE number = ?", (log.number,)).fetchone()
+    if mine is None or tuple(mine) != (log.term, 1) or not cursor.keeps_lease(log.number):
         raise LogTaken(f"log {log.log_id} was taken over by another process")
-    last = _last(cursor, log.number)
-    following = mine[2] if last is None else last[0] + 1
-    if [row.seq for row in rows] != list(range(following, following + len(rows))):
-        raise LogTaken(f"log {log.log_id} goes on at {following}, which its writer does not know")
-    cursor.executemany(
-        "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(_place(log.number, row.seq), log.number, *row) for row in rows],
-    )
+    places = [(_place(log.number, row.seq), log.number, *row) for row in rows]
+    if cursor.executemany(_INSERT_ROW, places).rowcount != len(rows):
+        raise LogTaken(f"log {log.log_id} has records that its writer does not know")
 
 
 def record(cursor: Cursor, log: int, seq: int) -> Row | None:
@@ -258,12 +253,13 @@ def rows(cursor: Cursor, log: int, first: int = 0, end: int | None = None) -> It
 def open_exec(cursor: Cursor, exec_id: str, log: int, seq: int) -> None:
     """Remember that the record at `seq` begins an exec.
 
+    One of that name which is over already is found when this one ends.
+
     Raises:
-        InvalidRequest: There was an exec of this name.
+        InvalidRequest: There is an open exec of this name.
     """
-    known = cursor.execute("SELECT 1 FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
     opened = "INSERT INTO journal_open (exec_id, log, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-    if known or not cursor.execute(opened, (exec_id, log, seq)).rowcount:
+    if not cursor.execute(opened, (exec_id, log, seq)).rowcount:
         raise InvalidRequest(f"{exec_id} was begun already")
 
 
@@ -274,7 +270,7 @@ def close_exec(cursor: Cursor, ended: Exec) -> None:
         InvalidRequest: It had ended already; undo the transaction, or there are two ends.
     """
     cursor.execute("DELETE FROM journal_open WHERE exec_id = ?", (ended.exec_id,))
-    if not cursor.execute(_INSERT_EXEC, astuple(ended)).rowcount:
+    if not cursor.execute(_INSERT_EXEC, _exec_values(ended)).rowcount:
         raise InvalidRequest(f"{ended.exec_id} has ended already")
 
 
@@ -393,9 +389,14 @@ def document(cursor: Cursor, digest: str) -> tuple[str, str] | None:
     return None if found is None else (found[0], found[1])
 
 
+_INSERT_ROW = (
+    "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+)
 _SELECT_ROW = "SELECT seq, time_ms, type, exec_id, hash, body FROM journal_record"
 _SELECT_CHECKPOINT = "SELECT size, time_ms, root, frontier, note FROM journal_checkpoint"
 _EXEC_FIELDS = tuple(field.name for field in fields(Exec))
+_exec_values = attrgetter(*_EXEC_FIELDS)
 _EXEC_COLUMNS = ", ".join(_EXEC_FIELDS)
 _INSERT_EXEC = (
     f"INSERT INTO journal_exec ({_EXEC_COLUMNS}) VALUES ({', '.join('?' for _ in _EXEC_FIELDS)}) ON CONFLICT DO NOTHING"

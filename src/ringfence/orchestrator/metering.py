@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringfence.authority.profile import Profile
 from ringfence.budgets.reservation import NOT_MEASURED, NOTHING_USED, Reservation
 from ringfence.orchestrator import spending
 
@@ -20,28 +20,27 @@ if TYPE_CHECKING:
 class Metering:
     """Made for a run that somebody's budget bounds."""
 
-    def __init__(self, admission: Admission, ctx: ExecCtx, operation: Operation) -> None:
+    def __init__(self, admission: Admission, operation: Operation) -> None:
         """Nothing is reserved yet."""
         self._admission = admission
-        self._ctx = ctx
         self._operation = operation
         self._reservation: Reservation | None = None
         self._used = NOT_MEASURED
 
-    async def reserve(self, profile: Profile) -> Profile:
-        """Hold what the run may use at most, and return the profile that keeps it within that.
+    async def reserve(self, ctx: ExecCtx) -> ExecCtx:
+        """Hold what the run may use at most, and return the same with a profile that keeps it within that.
 
         Raises:
             QuotaExceeded: A scope has too little left.
             Unavailable: Nobody can tell how much is left.
         """
+        profile = ctx.profile
         most, least = spending.amounts_for(self._operation, profile.limits)
-        chain = spending.chain_of(profile, self._ctx.session_id)
+        chain = spending.chain_of(profile, ctx.session_id)
         patience = profile.limits.wall_seconds
-        self._reservation = await self._admission.reserve(
-            chain, most, self._ctx.exec_id, least=least, wait_seconds=patience
-        )
-        return spending.within(profile, self._reservation)
+        held = await self._admission.reserve(chain, most, ctx.exec_id, least=least, wait_seconds=patience)
+        self._reservation = held
+        return replace(ctx, profile=spending.within(profile, held), reserved=held.amounts)
 
     def measured(self, outcome: Outcome) -> None:
         """Charge what `outcome` says was used, instead of all that was reserved."""

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from threading import Event
 from typing import TYPE_CHECKING, Any, overload
 
 from ringfence import operation as operations
@@ -178,8 +179,21 @@ class Orchestrator:
         if least is not profile.isolation_floor:
             profile = dataclasses.replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
-        ctx = ExecCtx(names.exec_id, profile, session_id, scope, on_output, names.envelope_id)
-        outcome = await self._recorded(executor, ctx, operation, begun)
+        cancelled = Event()
+        ctx = ExecCtx(
+            names.exec_id,
+            profile,
+            session_id,
+            scope,
+            on_output,
+            envelope_id=names.envelope_id,
+            evidence=self._evidence,
+            cancelled=cancelled.is_set,
+        )
+        try:
+            outcome = await self._recorded(executor, ctx, operation, begun)
+        finally:
+            cancelled.set()
         if isinstance(outcome, ExecutionResult):
             return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
         return dataclasses.replace(outcome, evidence_id=names.envelope_id)
@@ -204,10 +218,10 @@ class Orchestrator:
         self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation, begun: records.Members
     ) -> Outcome:
         """Have it carried out, and write down how that ended together with what it is charged: all of it or nothing."""
-        metering = self._metering(ctx, operation)
+        metering = self._metering(ctx.profile, operation)
         try:
             if metering is not None:
-                ctx = dataclasses.replace(ctx, profile=await metering.reserve(ctx.profile))
+                ctx = await metering.reserve(ctx)
             outcome = await _carried_out(executor, ctx, operation)
         except RingfenceError as error:
             if metering is not None and not isinstance(error, TimedOut):
@@ -226,13 +240,12 @@ class Orchestrator:
         await self._end(records.end(begun, operation, outcome, now_ms=self._clock.now_ms()), metering)
         return outcome
 
-    def _metering(self, ctx: ExecCtx, operation: Operation) -> Metering | None:
-        profile = ctx.profile
+    def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
         if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):
             return None
         from ringfence.orchestrator.metering import Metering  # not at the top: most calls have no budget
 
-        return Metering(self._admission(), ctx, operation)
+        return Metering(self._admission(), operation)
 
     async def _end(self, ended: records.Members, metering: Metering | None) -> None:
         if metering is None:

@@ -24,12 +24,12 @@ class Journal:
     """Reads back what the archive holds."""
 
     def __init__(self, archive: Archive, records: list[dict[str, Any]], *, contents: bool = True) -> None:
-        self.archive, self._records, self._contents = archive, records, contents
+        self.archive, self.kept, self._contents = archive, records, contents
         self.asked: tuple[int | None, int | None] | None = None
 
     def records(self, since_ms: int | None, until_ms: int | None) -> Iterable[Record]:
         self.asked = since_ms, until_ms
-        return [each for each in self._records if since_ms is None or each["time_ms"] >= since_ms]
+        return [each for each in self.kept if since_ms is None or each["time_ms"] >= since_ms]
 
     def document(self, digest: str) -> str | None:
         return self.archive.documents(digest)
@@ -75,13 +75,13 @@ def test_a_wider_candidate_is_a_change_too(tmp_path: Path, capsys: pytest.Captur
     archive = Archive()
     journal = Journal(archive, [archive.record(FsRead(".env"), load_policy(NO_ENV.encode()))])
     assert replay_command(["--policy", written(tmp_path, "policies: {}")], lambda: journal, NOW) == 1
-    assert "1 past call of file_read were denied and would now be allowed by deny_lists" in capsys.readouterr().out
+    assert "1 past call of file_read would now be allowed, where deny_lists refused" in capsys.readouterr().out
 
 
 def test_what_cannot_be_told_is_said_and_fails_only_where_that_is_asked_for(
     journal: Journal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal = Journal(journal.archive, list(journal.records(None, None)), contents=False)
+    journal = Journal(journal.archive, journal.kept, contents=False)
     text = "policies: {}\nrules:\n  - {id: no-push, decision: deny, command: [git, push]}\n"
     words = ["--policy", written(tmp_path, text)]
     assert replay_command(words, lambda: journal, NOW) == 0
@@ -119,8 +119,8 @@ def test_a_broken_candidate_is_refused_before_any_evidence_is_opened(tmp_path: P
 def test_a_name_that_a_caller_chose_does_not_drive_the_terminal(
     journal: Journal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = next(iter(journal.records(None, None))) | {"exec_id": "\x1b[2Jx\ny"}
-    replay_command(["--policy", written(tmp_path, NO_ENV)], lambda: Journal(journal.archive, [dict(record)]), NOW)
+    record = journal.kept[0] | {"exec_id": "\x1b[2Jx\ny"}
+    replay_command(["--policy", written(tmp_path, NO_ENV)], lambda: Journal(journal.archive, [record]), NOW)
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert len(out.splitlines()) == 2

@@ -26,7 +26,10 @@ from ringfence.capability.budget import Budget
 from ringfence.capability.canonical import digest_of
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.fs import FsRead as MayRead
+from ringfence.errors import QuotaExceeded
+from ringfence.evidence import decided
 from ringfence.evidence.replay import Agreement, Rederived, Replay, as_the_policy_gives, rederive
+from ringfence.evidence.unused import unused_rules
 from ringfence.guard.consent import Consent, Source, request_hash
 from ringfence.operation import CodeRun, Language
 from ringfence.operation import brokered as ask
@@ -111,7 +114,7 @@ def replayed(archive: Archive, record: dict[str, Any], *, with_content: bool = T
     return rederive(record, archive.documents, content=content)
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(
     st.sampled_from(OPERATIONS),
     st.sampled_from(POLICIES),
@@ -255,6 +258,14 @@ def test_a_spoiled_record_is_never_called_the_same(spoil: Callable[[dict[str, An
     assert found.why
 
 
+def test_a_record_whose_programs_are_a_script_of_their_own_is_not_judged_by_it() -> None:
+    archive = Archive()
+    record = archive.record(CodeRun(Language.BASH, "ls"), DENY_ONLY)
+    record["op"]["programs"] = ["x'; sudo 'y"]
+    found = replayed(archive, record, with_content=False)
+    assert (found.agreement, found.now) == (Agreement.CANNOT_TELL, None)
+
+
 def test_a_document_that_was_changed_or_is_gone_is_never_called_the_same() -> None:
     archive = Archive()
     record = archive.record(ask.FsRead("notes.txt"), DOCUMENT, request=REQUESTS[1])
@@ -306,7 +317,7 @@ def test_a_refusal_that_is_blamed_on_another_rule_differs() -> None:
 def test_what_no_policy_decides_is_not_decided_again() -> None:
     archive = Archive()
     record = archive.record(ask.FsRead("notes.txt"))
-    record |= {"type": "decision.denied", "error_code": "SANDBOX.QUOTA_EXCEEDED", "reason": "budget"}
+    record |= {"type": "decision.denied", **decided.refused_elsewhere(QuotaExceeded("no calls are left"))}
     found = replayed(archive, record)
     assert (found.agreement, found.why) == (
         Agreement.CANNOT_TELL,
@@ -322,6 +333,17 @@ def test_a_standing_consent_of_the_old_policy_does_not_answer_for_a_candidate() 
     assert found.agreement is Agreement.DIFFERS
     assert found.now is not None
     assert (found.now.decision, found.now.reason) == ("ask", "consent_required")
+
+
+def test_a_request_for_too_much_is_refused_again_and_a_wider_candidate_would_grant_it() -> None:
+    archive, narrow = Archive(), policy("policies: {default: {max_execution_time: 60s}}")
+    wide = policy("policies: {default: {max_execution_time: 300s}}")
+    record = archive.record(CodeRun(Language.PYTHON, "1"), narrow, request=Request(limits={"wall_seconds": 120.0}))
+    assert (record["type"], record["rule"]) == ("decision.denied", "request")
+    assert replayed(archive, record).agreement is Agreement.SAME
+    record["risk"] = {"assessed": "safe"}
+    found = rederive(record, archive.documents, wide)
+    assert (found.agreement, found.now and found.now.decision) == (Agreement.DIFFERS, "allow")
 
 
 def test_a_candidate_is_asked_with_the_policy_of_then_gone() -> None:
@@ -373,3 +395,27 @@ def test_documents_are_read_once() -> None:
 
 def test_the_digest_of_a_document_is_of_its_very_bytes() -> None:
     assert digest_of(DOCUMENT.text) == DOCUMENT.policy_version_hash
+
+
+ODD: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, -1, 7, "", "x", "'; rm -rf /", [], [[]], ["x", 7], {}, {"x": []}, 1.5]
+)
+
+
+@settings(max_examples=120)
+@given(st.sampled_from(OPERATIONS), st.sampled_from(POLICIES), st.data())
+def test_no_record_however_odd_breaks_a_replay(
+    operation: Operation, snapshot: PolicySnapshot, data: st.DataObject
+) -> None:
+    archive = Archive()
+    record = archive.record(operation, snapshot, request=REQUESTS[1], consent=Consent(Source.CALL, "sha256:x"))
+    place: Any = record
+    name = data.draw(st.sampled_from(sorted(record)))
+    while isinstance(place[name], dict) and place[name] and data.draw(st.booleans()):
+        place = place[name]
+        name = data.draw(st.sampled_from(sorted(place)))
+    place[name] = data.draw(ODD)
+    for candidate in (None, DOCUMENT):
+        found = rederive(record, archive.documents, candidate)
+        assert found.agreement is Agreement.CANNOT_TELL or found.now is not None
+        unused_rules(snapshot, [record])

@@ -97,7 +97,7 @@ async def test_what_the_executor_says_is_passed_on_unchanged() -> None:
     profile = standard_profile(CODE, Limits(wall_seconds=1))
     orchestrator = orchestrator_over(executor)
     result = await orchestrator.run(CODE, profile, lambda name, data: heard.append((name, data)))
-    assert replace(result, exec_id="", risk=None) == answer
+    assert replace(result, exec_id="", risk=None, evidence_id=None) == answer
     assert result.risk == "high"
     assert executor.asked == [(CODE, replace(profile, isolation_floor=IsolationLevel.CONTAINER))]
     assert heard == [("stdout", b"x")]

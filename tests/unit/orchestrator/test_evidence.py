@@ -1,0 +1,231 @@
+"""Nothing is carried out before it is written down, and nothing is told before its end is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from ringfence import Correlation
+from ringfence.authority.policy_reader import load_policy
+from ringfence.capability.budget import Budget
+from ringfence.errors import ExecutionFailed, QuotaExceeded, RingfenceError, ToolDenied, Unavailable
+from ringfence.evidence import records
+from ringfence.evidence.documents import Document
+from ringfence.operation import CodeRun, Language
+from ringfence.operation.brokered import FsRead, FsWrite
+from ringfence.outcome import BrokerOutcome, Effect, ExecutionResult, Status
+from ringfence.ports import AlsoWrite, ExecCtx
+from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
+
+SECRET = "s3cr3t-and-long-enough"
+CODE = CodeRun(Language.PYTHON, "print(1)")
+
+
+@dataclass
+class Steps(MemorySink):
+    """A sink that notes, with the executor, in which order things happen."""
+
+    steps: list[str] = field(default_factory=list)
+    broken: str = ""
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def begin(self, ev: records.Members, documents: Sequence[Document] = ()) -> None:
+        self._step("begin")
+        await super().begin(ev, documents)
+        self.begun.set()
+
+    async def end(self, ev: records.Members, also: AlsoWrite | None = None) -> None:
+        self._step("end")
+        await super().end(ev, also)
+
+    async def record(self, ev: records.Members) -> None:
+        self._step("record")
+        await super().record(ev)
+
+    def _step(self, name: str) -> None:
+        if name == self.broken:
+            raise Unavailable("the disk is full")
+        self.steps.append(name)
+
+    def execute(self, _: CodeRun) -> ExecutionResult:
+        self.steps.append("execute")
+        return ExecutionResult(Status.SUCCEEDED, exit_code=0, stdout_raw=b"1\n", stdout_bytes=2)
+
+
+async def test_the_beginning_is_written_before_and_the_end_after() -> None:
+    sink = Steps()
+    result = await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, standard_profile(CODE))
+    assert sink.steps == ["begin", "execute", "end"]
+    begin, end = sink.records
+    assert begin["type"], end["type"] == ("exec.begin", "exec.end")
+    assert begin["envelope_id"] == end["envelope_id"] == result.evidence_id
+    assert begin["exec_id"] == end["exec_id"] == result.exec_id
+    assert (end["status"], end["outcome"]) == ("ok", "succeeded")
+
+
+async def test_without_a_beginning_nothing_is_carried_out() -> None:
+    sink = Steps(broken="begin")
+    with pytest.raises(Unavailable):
+        await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, standard_profile(CODE))
+    assert sink.steps == []
+
+
+async def test_without_an_end_nothing_is_told() -> None:
+    sink = Steps(broken="end")
+    with pytest.raises(Unavailable):
+        await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, standard_profile(CODE))
+    assert sink.steps == ["begin", "execute"]
+
+
+async def test_a_refusal_is_one_record_that_says_which_rule() -> None:
+    sink = Steps()
+    policy = load_policy(b"policies: {tools: {code_run: {supported_languages: [bash]}}}")
+    with pytest.raises(RingfenceError) as refused:
+        await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(
+            CODE, standard_profile(CODE, policy=policy)
+        )
+    (record,) = sink.records
+    assert sink.steps == ["record"]
+    assert (record["type"], record["status"]) == ("decision.denied", "denied")
+    assert (record["error_code"], record["reason"]) == (refused.value.code, refused.value.reason)
+    assert record["rule"] == refused.value.details["rule"]
+    assert record["envelope_id"] == refused.value.details["evidence_id"]
+    assert record["answers"]
+
+
+async def test_what_is_switched_off_is_a_refusal_too() -> None:
+    sink = Steps()
+    operation = FsRead("work/a")
+    with pytest.raises(RingfenceError):
+        await orchestrator_over(ScriptedExecutor(), evidence=sink).run(
+            operation, standard_profile(operation), session_id="s"
+        )
+    (record,) = sink.records
+    assert (record["type"], record["reason"]) == ("decision.denied", "executor_disabled")
+
+
+async def test_a_budget_that_is_used_up_is_a_beginning_and_an_end_that_was_denied() -> None:
+    sink = Steps()
+    profile = replace(standard_profile(CODE), budget=Budget(calls=0))
+    with pytest.raises(QuotaExceeded):
+        await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, profile)
+    assert sink.steps == ["begin", "end"]
+    assert (sink.records[1]["status"], sink.records[1]["error_code"]) == ("denied", "QUOTA.BUDGET_EXCEEDED")
+
+
+@dataclass
+class Broken:
+    """An executor of files that raises, or never comes back."""
+
+    error: Exception | None
+
+    def capability_domain(self) -> str:
+        return "fs"
+
+    async def execute(self, ctx: ExecCtx, operation: Any) -> BrokerOutcome:
+        if self.error is None:
+            await asyncio.Event().wait()
+        raise self.error or AssertionError
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "outcome", "code"),
+    [
+        (ToolDenied("no"), "denied", "denied", "POLICY.DENY_TOOL"),
+        (Unavailable("gone"), "error", "error", "PROVIDER.UNAVAILABLE"),
+        (ValueError("ours"), "error", "error", "TOOL.EXECUTION_FAILED"),
+    ],
+)
+async def test_whatever_an_executor_raises_is_an_end(error: Exception, status: str, outcome: str, code: str) -> None:
+    sink = Steps()
+    operation = FsRead("work/a")
+    with pytest.raises(RingfenceError) as raised:
+        await orchestrator_over(Broken(error), evidence=sink).run(
+            operation, standard_profile(operation), session_id="s"
+        )
+    end = sink.records[1]
+    assert (end["status"], end["outcome"], end["error_code"]) == (status, outcome, code)
+    assert raised.value.details["evidence_id"] == end["envelope_id"]
+    assert isinstance(raised.value, type(error) if isinstance(error, RingfenceError) else ExecutionFailed)
+
+
+async def test_a_run_that_is_cancelled_ends_as_cancelled() -> None:
+    sink = Steps()
+    operation = FsRead("work/a")
+    task = asyncio.ensure_future(
+        orchestrator_over(Broken(None), evidence=sink).run(operation, standard_profile(operation), session_id="s")
+    )
+    await sink.begun.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(each["type"], each.get("outcome")) for each in sink.records] == [
+        ("exec.begin", None),
+        ("exec.end", "cancelled"),
+    ]
+
+
+async def test_nothing_that_a_run_was_given_or_gave_back_is_in_its_records() -> None:
+    sink = Steps()
+    operation = CodeRun(
+        Language.PYTHON,
+        f"print('{SECRET}')",
+        args=(SECRET,),
+        stdin=SECRET.encode(),
+        files={"a": SECRET.encode()},
+        inputs={"b": SECRET.encode()},
+        env={"TOKEN": SECRET},
+    )
+    answer = ExecutionResult(Status.FAILED, exit_code=1, stdout_raw=SECRET.encode(), stderr_raw=SECRET.encode())
+    await orchestrator_over(ScriptedExecutor(lambda _: answer), evidence=sink).run(
+        operation, standard_profile(operation)
+    )
+    text = json.dumps(sink.records) + json.dumps([each.body for each in sink.documents.values()])
+    assert SECRET not in text
+    assert "TOKEN" in text
+    assert sink.records[0]["args"] == [f"[{len(SECRET)} bytes]"]
+
+
+async def test_the_callers_own_names_are_in_both_records() -> None:
+    sink = Steps()
+    names = {name: f"the-{name}" for name in ("user_id", "space_id", "conversation_id", "turn_id", "task_id")}
+    await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(
+        CODE, standard_profile(CODE), correlation=Correlation(**names)
+    )
+    for record in sink.records:
+        assert {name: record[name] for name in names} == names
+
+
+async def test_an_executor_is_told_what_it_may_use_and_where_to_write_down_what_only_it_sees() -> None:
+    sink = Steps()
+    told: list[ExecCtx] = []
+
+    @dataclass
+    class Curious:
+        def capability_domain(self) -> str:
+            return "fs"
+
+        async def execute(self, ctx: ExecCtx, operation: FsWrite) -> BrokerOutcome:
+            told.append(ctx)
+            assert not ctx.cancelled()
+            return BrokerOutcome("fs_write", effects=(Effect("write", {"path": operation.path, "bytes": 3}),))
+
+    operation = FsWrite("work/a", b"abc")
+    profile = replace(standard_profile(operation), budget=Budget(calls=5))
+    outcome = await orchestrator_over(Curious(), evidence=sink).run(operation, profile, session_id="s")
+    (ctx,) = told
+    assert ctx.evidence is sink
+    assert ctx.envelope_id == outcome.evidence_id
+    assert ctx.reserved is not None
+    assert ctx.reserved.calls == 1
+    assert ctx.profile.tool_name == "file_write"
+    assert ctx.cancelled()
+    end = sink.records[1]
+    assert end["side_effects"] == [{"kind": "write", "meta": {"path": "work/a", "bytes": 3}}]
+    assert set(end["budget_used"]) == {"calls", "bytes_in", "bytes_out", "cpu_ms", "gpu_ms", "file_count"}
