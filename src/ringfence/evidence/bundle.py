@@ -1,8 +1,8 @@
 """The evidence of some runs as one file that proves itself on another machine, to whoever has the key or a checkpoint.
 
 A bundle is a DSSE envelope (`dsse`) around an in-toto statement (`statement`). Reading one checks, and in this order:
-that every byte of it is the one we would have written, the signature over all of it, the signature of every checkpoint,
-the proof of every record against its log's checkpoint, the chain between neighbours, and every document's digest. What
+that every byte of it is the one we would have written, the signature over all of it, that of every checkpoint, the
+proof of every record against its log's checkpoint, the chain between neighbours, and every document's digest. What
 remains is who signed, which no file can prove about itself: that takes a key or a checkpoint from outside.
 """
 
@@ -16,9 +16,10 @@ from hashlib import sha256
 from typing import Any, Final
 
 from ringfence.errors import InvalidRequest
+from ringfence.evidence.anchors import Trust
 from ringfence.evidence.dsse import key_id_of, read_envelope, seal_envelope, signed_message
 from ringfence.evidence.merkle import verify_inclusion
-from ringfence.evidence.note import Checkpoint, Sign, VerifierKey, Verify, log_origin, open_note
+from ringfence.evidence.note import Checkpoint, Sign, VerifierKey, Verify, log_origin, open_note, read_note
 from ringfence.evidence.statement import Content, Statement, ordered, read_statement, write_statement
 
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -28,7 +29,7 @@ class Proof(StrEnum):
     """What shows that a bundle is not somebody's invention."""
 
     KEY = "key"
-    """A key from outside signed the bundle and every checkpoint in it."""
+    """The bundle and every checkpoint in it were signed by a key that came, or is known, from outside."""
     CHECKPOINT = "checkpoint"
     """The records are those under checkpoints from outside; why these were selected is the word of the signer alone."""
     NONE = "none"
@@ -36,7 +37,7 @@ class Proof(StrEnum):
 
 
 _VERDICTS: Final = {
-    Proof.KEY: "verified: signed by a key given from outside",
+    Proof.KEY: "verified: signed by a key that is known from outside",
     Proof.CHECKPOINT: "verified: the records are those of a checkpoint given from outside; the signer is unproven",
     Proof.NONE: "signer unproven",
 }
@@ -74,24 +75,19 @@ def make_bundle(content: Content, sign: Sign, verify: Verify) -> bytes:
     """
     payload = write_statement(ordered(content)).payload
     data = seal_envelope(payload, content.signer, sign)
-    read_bundle(data, verify=verify)
+    read_bundle(data, Trust(verify))
     return data
 
 
-def read_bundle(
-    data: bytes,
-    *,
-    verify: Verify,
-    keys: Iterable[VerifierKey] = (),
-    checkpoints: Iterable[Checkpoint] = (),
-) -> Bundle:
+def read_bundle(data: bytes, trust: Trust) -> Bundle:
     """Return what a bundle holds after every check; one altered byte anywhere is found.
+
+    A checkpoint from outside that is one of those in the bundle proves the records under it. One of another size proves
+    the key that signed it, and so what else that key signed.
 
     Args:
         data: The file.
-        verify: The Ed25519 verification.
-        keys: Keys that the caller has from somewhere else, and trusts.
-        checkpoints: Checkpoints that the caller has from somewhere else, and trusts.
+        trust: The keys and checkpoints that the caller has from somewhere else.
 
     Raises:
         InvalidRequest: The bundle was altered (`bundle_damaged`, `bad_signature`, `bad_note`, `no_proof`), contradicts
@@ -101,34 +97,32 @@ def read_bundle(
         raise InvalidRequest(f"a bundle has at most {MOST_BYTES} bytes", reason="bundle_too_large")
     envelope = read_envelope(data)
     statement = read_statement(envelope.payload)
-    signer = statement.content.signer
-    if envelope.key_id != key_id_of(signer) or not verify(
-        signer.public, signed_message(envelope.payload), envelope.signature
+    content = statement.content
+    message = signed_message(envelope.payload)
+    if envelope.key_id != key_id_of(content.signer) or not trust.verify(
+        content.signer.public, message, envelope.signature
     ):
         raise InvalidRequest("the signature of the bundle does not hold", reason="bad_signature")
-    trusted = frozenset(keys)
-    signers = _checked_notes(statement, trusted, verify)
     _check_order(statement)
+    signers = _checked_notes(statement, trust)
     _check_records(statement)
-    _check_documents(statement.content)
-    proof = _proof(statement, signers, trusted, tuple(checkpoints))
-    return Bundle(proof, statement.content, statement.members, statement.hashes, statement.checkpoints)
+    _check_documents(content)
+    return Bundle(
+        _proof(statement, signers, trust), content, statement.members, statement.hashes, statement.checkpoints
+    )
 
 
-def _checked_notes(
-    statement: Statement, trusted: frozenset[VerifierKey], verify: Verify
-) -> dict[str, frozenset[VerifierKey]]:
+def _checked_notes(statement: Statement, trust: Trust) -> dict[str, frozenset[VerifierKey]]:
     """Return who signed each checkpoint, of the keys inside and outside the bundle."""
     content = statement.content
     signers: dict[str, frozenset[VerifierKey]] = {}
     for log_id, note in content.notes.items():
         if statement.checkpoints[log_id].origin != log_origin(log_id):
             raise _damaged(f"the checkpoint of {log_id} is one of another log")
-        signers[log_id] = frozenset(open_note(note, trusted.union(content.keys), verify).signers)
+        signers[log_id] = frozenset(open_note(note, (*trust.keys, *content.keys), trust.verify).signers)
         if signers[log_id].isdisjoint(content.keys):
             raise _damaged(f"no key of the bundle signed the checkpoint of {log_id}")
-    used = frozenset[VerifierKey]().union(*signers.values())
-    if not used.issuperset(content.keys):
+    if not frozenset(content.keys) <= frozenset[VerifierKey]().union(*signers.values()):
         raise _damaged("the bundle names a key that signed nothing in it")
     return signers
 
@@ -175,16 +169,18 @@ def _check_documents(content: Content) -> None:
             raise _damaged(f"the document {name} has another digest")
 
 
-def _proof(
-    statement: Statement,
-    signers: Mapping[str, frozenset[VerifierKey]],
-    trusted: frozenset[VerifierKey],
-    outside: tuple[Checkpoint, ...],
-) -> Proof:
+def _proof(statement: Statement, signers: Mapping[str, frozenset[VerifierKey]], trust: Trust) -> Proof:
+    trusted = set(trust.keys)
+    roots: dict[tuple[str, int], bytes] = {}
+    for note in trust.checkpoints:
+        outside = Checkpoint.parse(read_note(note)[0])
+        if outside.origin in map(log_origin, statement.checkpoints):
+            roots[outside.origin, outside.size] = outside.root
+            trusted.update(_log_signer(note, (*statement.content.keys, statement.content.signer), trust.verify))
     by_key = by_any = True
     for log_id, checkpoint in statement.checkpoints.items():
-        same_place = [one for one in outside if (one.origin, one.size) == (checkpoint.origin, checkpoint.size)]
-        if any(one.root != checkpoint.root for one in same_place):
+        root = roots.get((checkpoint.origin, checkpoint.size))
+        if root not in (None, checkpoint.root):
             raise InvalidRequest(
                 f"{log_id} has another history than the checkpoint given from outside",
                 reason="checkpoint_mismatch",
@@ -192,10 +188,19 @@ def _proof(
             )
         is_signed = not trusted.isdisjoint(signers[log_id])
         by_key &= is_signed
-        by_any &= is_signed or bool(same_place)
+        by_any &= is_signed or root is not None
     if by_key and statement.content.signer in trusted:
         return Proof.KEY
     return Proof.CHECKPOINT if by_any and statement.checkpoints else Proof.NONE
+
+
+def _log_signer(note: str, keys: Iterable[VerifierKey], verify: Verify) -> Iterable[VerifierKey]:
+    """Return which of these keys signed a note first; whoever signed after it is a witness, and speaks for no log."""
+    name, key_id, _ = read_note(note)[1][0]
+    try:
+        return open_note(note, [key for key in keys if (key.name, key.key_id) == (name, key_id)], verify).signers
+    except InvalidRequest:
+        return ()
 
 
 def _damaged(problem: str) -> InvalidRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -19,15 +19,16 @@ from tests.unit.evidence.logs import POLICY, POLICY_DIGEST, Log, content
 from tests.unit.evidence.told import RUNS, SECRETS, begin, denial, end, record
 
 from ringfence.errors import InvalidRequest, RingfenceError
+from ringfence.evidence.anchors import Trust
 from ringfence.evidence.bundle import Bundle, Proof, make_bundle, read_bundle
 from ringfence.evidence.dsse import key_id_of, seal_envelope
-from ringfence.evidence.note import sign_note
+from ringfence.evidence.note import VerifierKey, sign_note
 from ringfence.evidence.sealing import canonical_record
 from ringfence.evidence.statement import Pruned
 from ringfence.journal import ed25519
 from ringfence.journal.signer import Signer
 
-SIGNER, FORGER = Signer(b"s" * 32), Signer(b"f" * 32)
+SIGNER, FORGER, WITNESS = Signer(b"s" * 32), Signer(b"f" * 32), Signer(b"w" * 32)
 VERIFY = ed25519.verify
 DOCUMENTS = {"policy": POLICY_DIGEST}
 
@@ -46,8 +47,8 @@ def smallest() -> bytes:
     return make_bundle(content(SIGNER, Log("lg-1", [record("log.opened")])), SIGNER.sign, VERIFY)
 
 
-def read(data: bytes, **outside: Any) -> Bundle:
-    return read_bundle(data, verify=VERIFY, **outside)
+def read(data: bytes, keys: Iterable[VerifierKey] = (), notes: Iterable[str] = ()) -> Bundle:
+    return read_bundle(data, Trust(VERIFY, keys=tuple(keys), checkpoints=tuple(notes)))
 
 
 def payload_of(data: bytes) -> bytes:
@@ -105,10 +106,15 @@ def test_the_key_from_outside_proves_it() -> None:
 
 
 def test_a_checkpoint_from_outside_proves_the_records_and_not_the_selection() -> None:
-    bundle = read(made(), checkpoints=[one_log().checkpoint()])
+    bundle = read(made(), notes=[WITNESS.sign_checkpoint(one_log().checkpoint())])
     assert bundle.proof is Proof.CHECKPOINT
     assert bundle.is_proven
     assert "unproven" in bundle.verdict
+
+
+def test_a_checkpoint_from_outside_of_another_size_proves_the_key_that_signed_it() -> None:
+    shorter = SIGNER.sign_checkpoint(Log("lg-1", [record("log.opened")]).checkpoint())
+    assert read(made(), notes=[shorter]).proof is Proof.KEY
 
 
 def test_without_anything_from_outside_the_signer_is_unproven() -> None:
@@ -118,15 +124,27 @@ def test_without_anything_from_outside_the_signer_is_unproven() -> None:
     assert read(made(), keys=[FORGER.key]).proof is Proof.NONE
 
 
-def test_a_checkpoint_of_another_size_or_log_proves_nothing() -> None:
+def test_a_checkpoint_of_another_log_or_signer_proves_nothing() -> None:
     shorter = Log("lg-1", [record("log.opened")]).checkpoint()
-    other = replace(one_log().checkpoint(), origin="ringfence/lg-2")
-    assert read(made(), checkpoints=[shorter, other]).proof is Proof.NONE
+    other = SIGNER.sign_checkpoint(Log("lg-2", [record("log.opened")]).checkpoint())
+    assert read(made(), notes=[other, WITNESS.sign_checkpoint(shorter)]).proof is Proof.NONE
+    lie = sign_note(shorter.text(), SIGNER.name, SIGNER.key.public, WITNESS.sign)
+    assert read(made(), notes=[lie]).proof is Proof.NONE
+
+
+def test_a_witness_who_signed_a_checkpoint_too_does_not_speak_for_the_log() -> None:
+    shorter = Log("lg-1", [record("log.opened")]).checkpoint()
+    line = WITNESS.sign_checkpoint(shorter).removeprefix(shorter.text() + "\n")
+    theirs = make_bundle(content(WITNESS, one_log()), WITNESS.sign, VERIFY)
+    note = SIGNER.sign_checkpoint(shorter) + line
+    assert read(theirs, notes=[note]).proof is Proof.NONE
+    assert read(made(), notes=[note]).proof is Proof.KEY
 
 
 def test_a_checkpoint_from_outside_with_another_root_contradicts_it() -> None:
+    other = SIGNER.sign_checkpoint(replace(one_log().checkpoint(), root=bytes(32)))
     with pytest.raises(InvalidRequest) as refused:
-        read(made(), keys=[SIGNER.key], checkpoints=[replace(one_log().checkpoint(), root=bytes(32))])
+        read(made(), keys=[SIGNER.key], notes=[other])
     assert refused.value.reason == "checkpoint_mismatch"
 
 
@@ -332,7 +350,7 @@ def put(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
-FORGED = statement_of(make_bundle(content(SIGNER, one_log(), signer=FORGER.key), FORGER.sign, VERIFY))
+FORGED = statement_of(make_bundle(replace(content(SIGNER, one_log()), signer=FORGER.key), FORGER.sign, VERIFY))
 HOSTILE: tuple[Any, ...] = (
     None,
     True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.evidence.told import RUNS, SECRETS, begin
+from tests.unit.evidence.told import RUNS, SECRETS, begin, end
 
 from ringfence.evidence.projections.exec_row import COLUMNS, exec_row, manifest_json, meta_json
 
@@ -39,8 +39,8 @@ def test_a_row_says_what_the_records_say() -> None:
         "status": "succeeded",
         "exit_code": 0,
         "error_reason": None,
-        "started_at": "2025-11-16T05:00:01.123Z",
-        "ended_at": "2025-11-16T05:00:02.357Z",
+        "started_at": 1_763_269_201_123,
+        "ended_at": 1_763_269_202_357,
         "duration_ms": 1234,
         "artifacts_path": "projects/proj-1/artifacts/ex-5",
         "stdout_truncated": True,
@@ -53,12 +53,26 @@ def test_an_execution_that_goes_on_is_a_row_without_an_end() -> None:
     assert (row["status"], row["ended_at"], row["exit_code"], row["error_reason"]) == ("running", None, None, None)
 
 
-def test_what_went_wrong_has_a_reason() -> None:
-    reasons = {name: exec_row(*run)["error_reason"] for name, run in RUNS.items() if run[0]}
-    assert reasons["timed_out"] == "wall_timeout"
-    assert reasons["orphaned"] == "orphaned"
-    assert reasons["failed"] == "TOOL.EXECUTION_FAILED"
-    assert reasons["denied"] == "tool_denied"
+def test_what_went_wrong_is_told_where_the_record_tells_it() -> None:
+    row = exec_row(begin(), end(outcome="timed_out", status="error", error_reason="stopped after 60 s"))
+    assert (row["status"], row["error_reason"]) == ("timed_out", "stopped after 60 s")
+    meta = meta_json(*RUNS["orphaned"])
+    assert (meta["status"], meta["reason"], meta["error_code"]) == ("error", "orphaned", "TOOL.EXECUTION_FAILED")
+
+
+def test_a_denial_has_no_streams_and_ends_when_it_is_made() -> None:
+    row = exec_row(*RUNS["denied"])
+    assert (row["stdout_truncated"], row["stderr_truncated"]) == (None, None)
+    assert row["ended_at"] == row["started_at"]
+
+
+def test_the_policy_is_in_it_as_its_text_where_that_is_at_hand() -> None:
+    assert exec_row(begin(), end(), policy="tools: []")["policy_snapshot"] == "tools: []"
+    assert meta_json(begin(), end(), policy="tools: []")["policy_snapshot"] == "tools: []"
+
+
+def test_without_an_image_the_runtime_is_named() -> None:
+    assert exec_row(begin(), end(runtime="python3.12"))["image"] == "python3.12"
 
 
 @pytest.mark.parametrize("name", RUNS)

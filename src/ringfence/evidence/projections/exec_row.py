@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ringfence.evidence.projections.run import Record, Run, rfc3339
+from ringfence.evidence.projections.run import Record, Run
 
 COLUMNS: Final = (
     "exec_id",
@@ -30,10 +30,13 @@ COLUMNS: Final = (
 )
 
 
-def exec_row(begin: Record, end: Record | None = None) -> dict[str, Any]:
-    """Return the row of one execution, open or ended; `args` are as the record has them, redacted.
+def exec_row(begin: Record, end: Record | None = None, *, policy: str | None = None) -> dict[str, Any]:
+    """Return the row of one execution, open or ended, as the view in the store has it; times are in milliseconds.
 
-    `policy_snapshot` is the content address of the policy in force, under which the document store has its text.
+    Args:
+        begin: Its begin, or its denial.
+        end: Its end, if it has ended.
+        policy: The text of the policy in force; without it `policy_snapshot` is the digest that the store has it by.
 
     Raises:
         InvalidRequest: The records are not those of one execution.
@@ -45,17 +48,17 @@ def exec_row(begin: Record, end: Record | None = None) -> dict[str, Any]:
         run.get("task_id"),
         run.get("conversation_id"),
         run.get("skill_id"),
-        run.get("image"),
+        run.get("image") or run.get("runtime"),
         run.get("cmd"),
-        list(run.get("args") or ()),
+        run.get("args"),
         run.get("cwd"),
-        list(run.get("env_keys") or ()),
-        _policy_snapshot(run),
+        run.get("env_keys"),
+        policy or (run.begin.get("documents") or {}).get("policy"),
         run.outcome,
         run.get("exit_code"),
-        _error_reason(run),
-        rfc3339(run.started_ms),
-        None if run.ended_ms is None else rfc3339(run.ended_ms),
+        run.get("error_reason"),
+        run.begin["time_ms"],
+        run.ended_ms,
         run.get("duration_ms"),
         run.get("artifacts_path"),
         _truncated(run, "stdout"),
@@ -64,7 +67,7 @@ def exec_row(begin: Record, end: Record | None = None) -> dict[str, Any]:
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def meta_json(begin: Record, end: Record | None = None) -> dict[str, Any]:
+def meta_json(begin: Record, end: Record | None = None, *, policy: str | None = None) -> dict[str, Any]:
     """Return what `meta.json` of an execution says: its row, and what helps to find one's way from the files.
 
     Raises:
@@ -72,7 +75,7 @@ def meta_json(begin: Record, end: Record | None = None) -> dict[str, Any]:
     """
     run = Run(begin, end)
     return {
-        **exec_row(begin, end),
+        **exec_row(begin, end, policy=policy),
         "docker_mounts": list(run.get("mounts") or ()),
         "error_code": run.error_code,
         "reason": run.get("reason"),
@@ -99,15 +102,6 @@ def manifest_json(begin: Record, end: Record | None = None) -> dict[str, Any]:
     return {"exec_id": run.get("exec_id"), "artifacts": artifacts}
 
 
-def _policy_snapshot(run: Run) -> Any:
-    return (run.begin.get("documents") or {}).get("policy") or run.get("policy_version_hash")
-
-
-def _error_reason(run: Run) -> Any:
-    if run.outcome in ("succeeded", "running"):
-        return None
-    return run.last.get("error_reason") or run.last.get("reason") or run.error_code
-
-
-def _truncated(run: Run, stream: str) -> bool:
-    return bool((run.last.get(stream) or {}).get("truncated", False))
+def _truncated(run: Run, stream: str) -> bool | None:
+    told = (run.last.get(stream) or {}).get("truncated")
+    return None if told is None else bool(told)
