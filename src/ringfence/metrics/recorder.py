@@ -27,7 +27,8 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # re-entrant, as in lanes: an engine that the garbage collector ends may record in the middle of a record
+        self._lock = threading.RLock()
         self.executions = Counter(known.EXECUTIONS)
         self.duration = Histogram(known.DURATION)
         self.violations = Counter(known.VIOLATIONS)
@@ -153,7 +154,7 @@ class Recorder:
         status = _text(record, "status")
         self.executions.add((tool, language, status, domain, safety, side_effect, tenant))
         used = record.get("budget_used")
-        if not isinstance(used, Mapping):
+        if not isinstance(used, dict):
             used = {}
         duration = _number(record, "duration_us", -1)
         self.duration.observe((tool, domain), duration if duration >= 0 else _number(record, "duration_ms") * 1_000)
@@ -184,7 +185,7 @@ class Recorder:
 
     def _timed(self, record: Record) -> None:
         timings = record.get("timings")
-        if isinstance(timings, Mapping):
+        if isinstance(timings, dict):
             if "profile_build_us" in timings:
                 self.profile_build.observe(_NO_LABELS, _number(timings, "profile_build_us"))
             if "guard_validate_us" in timings:
@@ -222,7 +223,7 @@ def _labels(record: Record) -> Key:
 
 def _approval(record: Record) -> str:
     consent = record.get("consent")
-    found = record.get("approval_id") or (consent.get("id") if isinstance(consent, Mapping) else None)
+    found = record.get("approval_id") or (consent.get("id") if isinstance(consent, dict) else None)
     return str(found or record.get("envelope_id", ""))
 
 
@@ -234,9 +235,11 @@ def _text(record: Record, name: str) -> str:
 def _number(record: Record, name: str, default: int = 0) -> int:
     """Return a count that is never negative; one above 2^53 is written in a record as decimal digits."""
     value = record.get(name)
+    if type(value) is int:  # the usual case first: it is asked some six times an execution
+        return max(0, value)
     if isinstance(value, str) and len(value) <= 30 and value.isascii() and value.isdigit():
         return int(value)
-    return max(value, 0) if isinstance(value, int) else default
+    return default
 
 
 def _copied(cells: dict[Key, Any]) -> dict[Key, Any]:

@@ -47,9 +47,7 @@ class Series:
         self._caps = tuple(MOST_VALUES[label] for label in family.labels)
 
     def key(self, values: Key) -> Key:
-        """Return the label set under which these values are counted."""
-        if values in self.cells:
-            return values
+        """Return the label set under which these values, which have no cell of their own, are counted."""
         key = tuple(map(self._admit, self.values, self._caps, values))
         if key in self.cells or len(self.cells) < MOST_SERIES:
             return key
@@ -77,8 +75,12 @@ class Counter(Series):
 
     def add(self, values: Key, amount: int = 1) -> None:
         """Count `amount` under these label values."""
-        key = self.key(values)
-        self.cells[key] = self.cells.get(key, 0) + amount
+        cells = self.cells
+        if values in cells:
+            cells[values] += amount
+        else:
+            key = self.key(values)
+            cells[key] = cells.get(key, 0) + amount
 
 
 class Histogram(Series):
@@ -86,10 +88,9 @@ class Histogram(Series):
 
     def observe(self, values: Key, microseconds: int) -> None:
         """Count one time under these label values."""
-        key = self.key(values)
-        cell = self.cells.get(key)
+        cell = self.cells.get(values)
         if cell is None:
-            cell = self.cells[key] = [0] * (len(self.family.buckets) + 2)
+            cell = self.cells.setdefault(self.key(values), [0] * (len(self.family.buckets) + 2))
         cell[bisect_left(self.family.buckets, microseconds)] += 1
         cell[-1] += microseconds
 

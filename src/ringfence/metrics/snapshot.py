@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ringfence.errors import InvalidRequest
-from ringfence.metrics.recorder import MOST_OPEN, Recorder
+from ringfence.metrics.recorder import MOST_OPEN, Record, Recorder
 from ringfence.metrics.series import MOST_SERIES, Series
 
 VERSION: Final = 1
@@ -50,6 +50,19 @@ def restore(data: Any) -> Recorder:
     _expect(len(recorder.open) <= MOST_OPEN and len(recorder.approvals) <= MOST_OPEN, "it holds too many open ends")
     _expect(_is_count(data.get("checkpoint_ms")), "its checkpoint has no time")
     recorder.checkpoint_ms = data["checkpoint_ms"]
+    return recorder
+
+
+def continued(saved: Any, read: Callable[[Mapping[str, int]], Iterable[Record]]) -> Recorder:
+    """Return the recorder of what was saved, if it can be used, and of all that the journal holds beyond it.
+
+    `read` gives the records after a position: each log in order, and a log that is not in it from its start.
+    """
+    try:
+        recorder = restore(saved) if saved is not None else Recorder()
+    except InvalidRequest:
+        recorder = Recorder()
+    recorder.catch_up(read(dict(recorder.position)))
     return recorder
 
 

@@ -140,7 +140,8 @@ class Lane:
         self._begin_afresh()
 
     def _begin_afresh(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # re-entrant: an engine that the garbage collector ends may offer its last record in the middle of an offer
+        self._changed = threading.Condition(threading.RLock())
         self._stopped = threading.Event()
         self._queue: deque[_Queued] = deque()
         self._notes: deque[str] = deque()

@@ -132,15 +132,15 @@ def check_url(url: str, place: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise _wrong(place, "is not a URL", reason="invalid_url") from None
+        raise _bad_url(place, "is not a URL") from None
     if not url.isascii() or not url.isprintable() or " " in url or not host:
-        raise _wrong(place, "is not a URL", reason="invalid_url")
+        raise _bad_url(place, "is not a URL")
     if parts.username is not None or parts.password is not None:
-        raise _wrong(place, "must not hold a name or a password", reason="invalid_url")
+        raise _bad_url(place, "must not hold a name or a password")
     if parts.fragment:
-        raise _wrong(place, "must not hold a fragment", reason="invalid_url")
+        raise _bad_url(place, "must not hold a fragment")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
-        raise _wrong(place, f"must begin with https:// unless it is on this machine: {host!r}", reason="invalid_url")
+        raise _bad_url(place, f"must begin with https:// unless it is on this machine: {host!r}")
 
 
 def _sinks(written: Any, place: str, kinds: frozenset[SinkKind]) -> tuple[SinkSettings, ...]:
@@ -240,5 +240,9 @@ def _fingerprint(url: str) -> str:
     return sha256(url.encode()).hexdigest()[:12]
 
 
-def _wrong(place: str, fault: str, *, reason: str = "invalid_value") -> InvalidRequest:
-    return InvalidRequest(f"{place} {fault}", reason=reason)
+def _wrong(place: str, fault: str) -> InvalidRequest:
+    return InvalidRequest(f"{place} {fault}", reason="invalid_value")
+
+
+def _bad_url(place: str, fault: str) -> InvalidRequest:
+    return InvalidRequest(f"{place} {fault}", reason="invalid_url")

@@ -50,6 +50,19 @@ def test_denials_are_told_by_code_whatever_names_were_invented_before(made: Any)
     assert denied.cells == {("SANDBOX.CAPABILITY_BLOCKED",): 2 * FLOOD, ("POLICY.DENY_TOOL",): 1}
 
 
+def test_even_labels_that_only_our_code_chooses_cannot_grow_without_end(made: Any) -> None:
+    counted = Recorder()
+    for n in range(FLOOD):
+        begin = made.begin(
+            f"ex-{n}", domain=f"d{n % 19}", safety=f"s{n % 9}", side_effect=f"e{n % 17}", tenant=f"t{n % 7}"
+        )
+        counted.record(begin)
+        counted.record(made.end(f"ex-{n}"))
+    found = cells(counted, families.EXECUTIONS)
+    assert len(found) <= 2 * series.MOST_SERIES + 1
+    assert sum(found.values()) == FLOOD
+
+
 def test_a_name_as_long_as_a_book_is_not_kept(made: Any) -> None:
     book = "x" * 1_000_000
     counted = from_records([made.begin(tool_name=book, language=book), made.denied(tool_name=book)])

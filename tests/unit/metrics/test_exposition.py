@@ -171,7 +171,7 @@ def test_the_older_names_can_be_switched_off(made: Any) -> None:
 
 @pytest.mark.parametrize(("write", "read"), READERS)
 @given(tool=st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=90))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_no_name_breaks_out_of_its_label(write: Any, read: Any, tool: str) -> None:
     records = [
         {"type": "exec.end", "exec_id": "ex-1", "tool_name": tool, "status": "ok", "duration_us": 1},

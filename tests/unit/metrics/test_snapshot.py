@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from ringfence.errors import InvalidRequest
 from ringfence.metrics import series
 from ringfence.metrics.exposition import openmetrics_text, prometheus_text
 from ringfence.metrics.recorder import Recorder, from_records
-from ringfence.metrics.snapshot import restore, snapshot
+from ringfence.metrics.snapshot import continued, restore, snapshot
 
 NAMES = st.sampled_from(["code_run", "fs_write", "web_fetch", 'od"d\n'])
 PAIRS = st.fixed_dictionaries(
@@ -70,7 +70,7 @@ def journal(calls: list[dict[str, Any]], order: random.Random) -> list[dict[str,
 
 
 @given(st.lists(PAIRS, max_size=25), st.randoms(use_true_random=False), st.data())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_live_rebuilt_and_continued_counts_are_the_same(
     calls: list[dict[str, Any]], order: random.Random, data: st.DataObject
 ) -> None:
@@ -94,7 +94,7 @@ def test_live_rebuilt_and_continued_counts_are_the_same(
 
 
 @given(st.lists(PAIRS, max_size=15), st.randoms(use_true_random=False))
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_a_record_that_comes_again_is_counted_once(calls: list[dict[str, Any]], order: random.Random) -> None:
     records = journal(calls, order)
     once, twice = from_records(records), from_records([*records, *records])
@@ -115,6 +115,22 @@ def test_restoring_what_was_saved_saves_the_same(made: Any) -> None:
     counted.checkpointed(17)
     saved = snapshot(counted)
     assert snapshot(restore(saved)) == saved
+
+
+@pytest.mark.parametrize("saved", ["good", "damaged", "none"])
+def test_only_what_the_journal_gained_is_read_unless_what_was_saved_is_of_no_use(made: Any, saved: str) -> None:
+    records = [
+        {**each, "log_id": "lg-1", "seq": seq} for seq, each in enumerate([made.begin(), made.end(), made.denied()])
+    ]
+    kept = {"good": snapshot(from_records(records[:2])), "damaged": {"v": 0}, "none": None}[saved]
+    asked: list[Mapping[str, int]] = []
+
+    def read(position: Mapping[str, int]) -> list[dict[str, Any]]:
+        asked.append(position)
+        return [each for each in records if each["seq"] > position.get("lg-1", -1)]
+
+    assert continued(kept, read).cells() == from_records(records).cells()
+    assert asked == [{"lg-1": 1} if saved == "good" else {}]
 
 
 DAMAGE: list[Callable[[dict[str, Any]], Any]] = [

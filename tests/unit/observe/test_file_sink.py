@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +210,24 @@ def test_several_processes_share_one_file_and_every_line_is_whole(tmp_path: Path
     assert [writer.wait(40) for writer in writers] == [0, 0]
     found = [line for each in tmp_path.iterdir() for line in each.read_bytes().splitlines()]
     assert sorted(found) == sorted(f"{letter}{number:04}".encode() * 50 for letter in "ab" for number in range(100))
+
+
+def test_a_line_waits_for_whoever_rotates_and_goes_to_the_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    lines = FileLines(str(path))
+    lines.send(b"1", JSON)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        sending = threading.Thread(target=lines.send, args=(b"2", JSON))
+        sending.start()
+        waiting = re.compile(rf"-> FLOCK .*:{path.stat().st_ino} ")
+        while sending.is_alive() and not waiting.search(Path("/proc/locks").read_text()):
+            assert not threading.Event().wait(0)
+        path.rename(tmp_path / "events.jsonl.1")
+    sending.join(20)
+    lines.close()
+    assert (tmp_path / "events.jsonl.1").read_bytes() == b"1\n"
+    assert path.read_bytes() == b"2\n"
 
 
 def test_standard_output_gets_a_line_an_event_and_a_broken_pipe_is_unready() -> None:

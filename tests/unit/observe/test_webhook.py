@@ -208,6 +208,16 @@ def test_a_side_that_closes_or_does_not_speak_http_is_unready(serving: Callable[
         Webhook(server.url).send(b"{}", JSON)
 
 
+def test_a_head_without_end_is_not_kept(serving: Callable[[Any], Server]) -> None:
+    def pour(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b"x" * 65_536)
+
+    server = serving(pour)
+    with pytest.raises(SinkUnready, match="does not answer in HTTP"):
+        Webhook(server.url, timeout_ms=60_000).send(b"{}", JSON)
+
+
 def test_an_answer_without_end_is_not_read(serving: Callable[[Any], Server]) -> None:
     def pour(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -233,8 +243,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     place = tmp_path_factory.mktemp("tls")
     made, key = place / "cert.pem", place / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", made],
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", key, "-out", made),
+        ],
         check=True,
         capture_output=True,
     )
