@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.clock import SystemClock
+from ringfence.database.sqlite import DATABASE_NAME
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.sealing import read_record, record_hash
 from ringfence.interfaces.cli.options import StrictParser
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.content.store import ContentStore
     from ringfence.database.port import Database
     from ringfence.evidence.note import VerifierKey
+    from ringfence.wiring import Settings
 
 INTACT, ALTERED, PRUNED, MISSING = "intact", "altered", "pruned", "missing"
 
@@ -41,15 +44,23 @@ class Desk:
         Raises:
             InvalidRequest: There is none; looking for evidence makes no home.
         """
-        from ringfence.wiring import Settings, make_database
+        from ringfence.database.address import open_database
 
-        if not (self.home / "ringfence.db").exists():
+        url = os.environ.get("RINGFENCE_DATABASE") or None
+        if url is None and not (self.home / DATABASE_NAME).exists():
             raise InvalidRequest(
                 f"there is no evidence in {self.home}",
                 reason="not_found",
                 fix="run something first, or name the home with --home DIR or $RINGFENCE_HOME",
             )
-        return make_database(Settings(home=self.home))
+        return open_database(self.home, url)
+
+    @property
+    def settings(self) -> Settings:
+        """What a journal of this home is opened with, for whoever writes to it."""
+        from ringfence.wiring import Settings, default_database
+
+        return Settings(home=self.home, database=default_database())
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:

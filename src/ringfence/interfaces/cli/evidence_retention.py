@@ -196,7 +196,7 @@ def _journal(desk: Desk) -> Journal:
     from ringfence.clock import SystemClock
     from ringfence.wiring import make_journal
 
-    return make_journal(desk.home, desk.database, SystemClock())
+    return make_journal(desk.settings, desk.database, SystemClock())
 
 
 def _record(journal: Journal, kind: str, members: Mapping[str, Any], now_ms: int) -> None:
