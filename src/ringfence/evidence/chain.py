@@ -77,12 +77,12 @@ class Chain:
         if _hash_of(text) != row.hash:
             raise FaultFound(Kind.ALTERED, row.seq, f"record {row.seq} was altered: its text does not have its hash")
         members = _members(text)
-        if members is None or members.get("v") != VERSION:
+        if members is None or not _is_number(members.get("v"), VERSION):
             raise FaultFound(Kind.ALTERED, row.seq, f"record {row.seq} was altered: no log writes such a text")
         if members.get("log_id") != self._start.log_id:
             raise FaultFound(Kind.WRONG_LOG, row.seq, f"record {row.seq} belongs to another log")
         said = members.get("seq")
-        if type(said) is not int or said != row.seq:
+        if not _is_number(said, row.seq):
             raise self._renumbered(members, said)
         if members.get("prev_hash") != self.last_hash.hex():
             raise self._unlinked(row)
@@ -140,6 +140,10 @@ class Chain:
         if after and after.get("prev_hash") == row.hash.hex():
             return FaultFound(Kind.ALTERED, before, f"record {before} {altered}: record {here} names another hash")
         return FaultFound(Kind.ALTERED, before, f"record {before} or {here} {altered}: they do not fit together", here)
+
+
+def _is_number(value: object, number: int) -> bool:
+    return type(value) is int and value == number  # True equals 1
 
 
 def _hash_of(text: str) -> bytes | None:

@@ -94,6 +94,9 @@ def test_a_known_key_whose_line_does_not_hold_spoils_the_note() -> None:
     assert reason_of(NOTE + line, KEY, OTHER_KEY) == "bad_signature"
     short = sign_note(CHECKPOINT.text(), KEY.name, KEY.public, lambda text: SECRET.sign(text)[:63])
     assert reason_of(short, KEY) == "bad_signature"
+    # whatever the function thinks that verifies
+    with pytest.raises(InvalidRequest):
+        open_note(short, [KEY], lambda *_: True)
 
 
 @given(st.integers(0, len(NOTE) - 1), st.sampled_from("\n\t\0 +=A9\u2014\u00a0\ud800"))

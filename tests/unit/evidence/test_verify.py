@@ -167,6 +167,14 @@ def test_a_text_changed_in_meaning_nothing_is_found(log: Log) -> None:
     assert log.fault() == (Kind.ALTERED, 8)
 
 
+@pytest.mark.parametrize("members", [{"v": 2}, {"v": True}, {"v": "1"}, {"seq": True}, {"seq": "1"}])
+def test_a_record_that_no_log_writes_is_found_however_well_it_is_linked(members: dict[str, Any]) -> None:
+    log = written(members_of_runs(3))
+    log.change(1, **members)
+    log.link_anew(2)
+    assert log.fault() == (Kind.ALTERED, 1)
+
+
 def test_a_changed_hash_is_found_at_its_record(log: Log) -> None:
     log.rows[7] = log.rows[7]._replace(hash=bytes(32))
     assert log.fault() == (Kind.ALTERED, 7)
@@ -251,6 +259,11 @@ def test_a_row_that_was_made_up_is_found(log: Log, renumbered: bool, linked: boo
     assert log.fault() == (Kind.INSERTED, 12)
 
 
+def test_a_row_at_a_place_the_log_never_reached_was_inserted(log: Log) -> None:
+    log.rows.insert(5, log.rows[5]._replace(seq=999))
+    assert log.fault() == (Kind.INSERTED, 5)
+
+
 def test_a_record_of_another_log_is_found(log: Log) -> None:
     other = written(members_of_runs(15), log_id="lg-2")
     log.rows[4] = other.rows[4]
@@ -329,6 +342,16 @@ def test_a_checkpoint_signed_by_a_stranger_is_found(log: Log) -> None:
     assert log.fault() == (Kind.BAD_SIGNATURE, 20)
 
 
+def test_a_checkpoint_forged_beyond_the_end_or_before_the_beginning_is_found(log: Log) -> None:
+    log.notes[2] = log.notes[2].replace("\n30\n", "\n40\n")
+    assert log.fault() == (Kind.BAD_SIGNATURE, 40)
+    log.notes[2] = log.notes[2].replace("\n40\n", "\n30\n")
+    log.drop_front(15)
+    assert log.report().is_whole
+    log.notes[0] = log.notes[0].replace("\n10\n", "\n9\n")
+    assert log.fault() == (Kind.BAD_SIGNATURE, 9)
+
+
 def test_the_first_fault_is_the_one_reported(log: Log) -> None:
     log.rows[25] = log.rows[25]._replace(hash=bytes(32))
     log.notes[1] = log.notes[1].replace("\n20\n", "\n19\n")
@@ -378,7 +401,9 @@ def test_a_front_that_was_forged_is_found(log: Log) -> None:
 def test_a_front_that_was_forged_right_at_a_checkpoint_is_found(log: Log) -> None:
     log.drop_front(10)
     log.start = dataclasses.replace(log.start, frontier=Frontier().extend([bytes(32)] * 10))
-    assert log.fault() == (Kind.ALTERED, 10)
+    fault = log.report().fault
+    assert fault is not None
+    assert (fault.kind, fault.seq, fault.last_seq) == (Kind.ALTERED, 10, None)
 
 
 def test_a_checkpoint_from_outside_below_the_dropped_front_is_counted_as_not_compared(log: Log) -> None:
@@ -433,9 +458,10 @@ def test_records_that_can_be_true_are_let_be(members: list[dict[str, Any]]) -> N
 def test_an_end_whose_begin_was_dropped_or_pruned_is_let_be_once_for_each_such_record(log: Log) -> None:
     log.drop_front(7)
     assert log.report().is_whole
-    twice = written([BEGIN, END, END])
-    twice.rows[0] = twice.rows[0]._replace(text=None)
-    assert twice.fault() == (Kind.CONTRADICTION, 2)
+    for members in ([BEGIN, END, END], [{"type": "policy.loaded"}, BEGIN, END, END]):
+        twice = written(members)
+        twice.rows[0] = twice.rows[0]._replace(text=None)
+        assert twice.fault() == (Kind.CONTRADICTION, len(members) - 1)
 
 
 def test_the_memory_for_runs_that_are_over_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
