@@ -45,12 +45,12 @@ class JournalRecords:
 
     def content(self, record: Record) -> bytes | None:
         """Return what the record's `inputs_digest` is of, or nothing when contents are not kept."""
-        return self.content_of(record.get("inputs_digest"))
+        name = digest_name(record.get("inputs_digest"))
+        return None if name is None else self.content_named(name)
 
-    def content_of(self, digest: object) -> bytes | None:
-        """Return the content of a digest as records write it."""
-        name = digest_name(digest)
-        return None if self._contents is None or name is None else self._contents.get(name)
+    def content_named(self, digest: str) -> bytes | None:
+        """Return the content of a `sha256:…`, or nothing when it is not kept."""
+        return None if self._contents is None else self._contents.get(digest)
 
     def warn(self) -> None:
         """Say what was left out."""
