@@ -20,6 +20,7 @@ from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
+from ringfence.evidence.records import Asked
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
@@ -233,17 +234,19 @@ class SandboxManager:
             await asyncio.to_thread(engine.release, governed._scope)
 
     async def _profile(self, operation: Operation, request: Request) -> Profile:
-        engine, presented = self._engine(), self._presented
-        authority = engine.authority
-        if presented is None:
-            return authority.profile(operation, call_id=_calls.new("call"), role=self._role, request=request)
-        tool = tool_of(operation)
+        """Return what the call may do; a call that gets no profile is written down as refused."""
+        engine, presented, tool = self._engine(), self._presented, tool_of(operation)
+        call_id = _calls.new("call") if presented is None else presented.call_id
         try:
-            grant = await asyncio.to_thread(presented.grant_for, tool)
-        except (Denied, QuotaExceeded) as refused:
-            await engine.orchestrator.refuse(operation, refused, presented.asked(tool, self._correlation))
+            granted = None if presented is None else await asyncio.to_thread(presented.grant_for, tool)
+            return engine.authority.profile(
+                operation, call_id=call_id, role=self._role, request=request, granted=granted
+            )
+        except (Denied, QuotaExceeded, InvalidRequest) as refused:
+            tenant, subject_id = ("local", "local") if presented is None else presented.who
+            asked = Asked(tenant, subject_id, call_id, tool, self._correlation)
+            await engine.orchestrator.refuse(operation, refused, asked)
             raise
-        return authority.profile(operation, call_id=presented.call_id, role=self._role, request=request, granted=grant)
 
     @overload
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringfence.evidence.described import CannotTell, content_of
@@ -20,6 +20,7 @@ from ringfence.outcome import (
     Budget,
     Effect,
     ExecutionResult,
+    FileChanges,
     Layers,
     Outcome,
     SandboxType,
@@ -31,12 +32,8 @@ if TYPE_CHECKING:
 
 FORM: Final = 1
 _MOST_HEAD_BYTES = 64 * 1024 * 1024
-_PLAIN = tuple(
-    field.name
-    for field in fields(ExecutionResult)
-    if field.name
-    not in ("status", "stdout_raw", "stderr_raw", "sandbox_type", "isolation", "artifacts", "files_written", "notes")
-)
+_APART = frozenset("status stdout_raw stderr_raw sandbox_type isolation artifacts files_written notes changes".split())
+_PLAIN = tuple(field.name for field in fields(ExecutionResult) if field.name not in _APART)
 
 
 class Recorded(Protocol):
@@ -116,6 +113,7 @@ def _of_run(result: ExecutionResult) -> tuple[dict[str, Any], list[bytes]]:
         "isolation": result.isolation.to_dict(),
         "artifacts": [artifact.to_dict() for artifact in result.artifacts],
         "files_written": list(result.files_written),
+        "changes": asdict(result.changes),
         "notes": list(result.notes),
         "plain": {name: getattr(result, name) for name in _PLAIN},
     }
@@ -138,9 +136,20 @@ def _run_of(form: Mapping[str, Any], blobs: list[bytes]) -> ExecutionResult:
             for entry, content in zip(form["artifacts"], contents, strict=True)
         ),
         files_written=tuple(form["files_written"]),
+        changes=_changes(form["changes"]),
         notes=tuple(form["notes"]),
     )
     return replace(result, **{name: form["plain"][name] for name in _PLAIN})
+
+
+def _changes(form: Mapping[str, Any]) -> FileChanges:
+    return FileChanges(
+        sizes=tuple(form["sizes"]),
+        deleted=tuple(form["deleted"]),
+        uncollected=tuple((path, why) for path, why in form["uncollected"]),
+        complete=form["complete"],
+        kept=form["kept"],
+    )
 
 
 def _of_broker(outcome: BrokerOutcome) -> tuple[dict[str, Any], list[bytes]]:

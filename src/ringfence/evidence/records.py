@@ -106,12 +106,16 @@ def begin(
         "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
         "isolation": str(isolation),
         "limits": _limits(profile.limits),
-        "consent": decided.consented(consent, profile, operation),
         "time_ms": now_ms,
         "produced_at_ms": now_ms,
     }
     if session_id is not None:
         members["session_id"] = session_id
+    agreed = decided.consented(consent, profile, operation)
+    if agreed:
+        members["consent"] = agreed
+    if profile.expires_at is not None and (profile.sources is None or profile.sources.grant is None):
+        members["expires_at_ms"] = profile.expires_at  # a grant that was presented says so itself
     return members
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ringfence.authority.credential import Credential, ProposedCall
 from ringfence.authority.grant import Grant
 from ringfence.errors import Denied
-from ringfence.evidence.correlation import Correlation
-from ringfence.evidence.records import Asked
 from ringfence.grants.verifier import GrantVerifier
 from ringfence.ports import CallRegister
 
@@ -50,9 +48,10 @@ class Presented:
         self._calls.spend(self._admitted)
         return self._admitted.grant
 
-    def asked(self, tool: str, correlation: Correlation) -> Asked:
-        """Return who asks for `tool`, for the record of a refusal."""
-        return Asked(self._tenant, self._subject_id, self.call_id, tool, correlation)
+    @property
+    def who(self) -> tuple[str, str]:
+        """The tenant and the subject that present it, whatever it says itself."""
+        return self._tenant, self._subject_id
 
     def close(self) -> None:
         """End the call: whoever presents the grant again replays it."""

@@ -219,12 +219,18 @@ def append(cursor: Cursor, log: LogState, rows: Sequence[Row]) -> None:
     Raises:
         LogTaken: It was taken over, or holds other records than this writer believes: two writers never fork a log.
     """
-    mine = cursor.execute("SELECT term, held FROM journal_log WHERE number = ?", (log.number,)).fetchone()
-    if mine is None or tuple(mine) != (log.term, 1) or not cursor.keeps_lease(log.number):
+    mine = cursor.execute("SELECT term, held, first_seq FROM journal_log WHERE number = ?", (log.number,)).fetchone()
+    if mine is None or mine[:2] != (log.term, 1) or not cursor.keeps_lease(log.number):
         raise LogTaken(f"log {log.log_id} was taken over by another process")
-    places = [(_place(log.number, row.seq), log.number, *row) for row in rows]
-    if cursor.executemany(_INSERT_ROW, places).rowcount != len(rows):
-        raise LogTaken(f"log {log.log_id} has records that its writer does not know")
+    last = _last(cursor, log.number)
+    following = mine[2] if last is None else last[0] + 1
+    if [row.seq for row in rows] != list(range(following, following + len(rows))):
+        raise LogTaken(f"log {log.log_id} goes on at {following}, which its writer does not know")
+    cursor.executemany(
+        "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(_place(log.number, row.seq), log.number, *row) for row in rows],
+    )
 
 
 def record(cursor: Cursor, log: int, seq: int) -> Row | None:
@@ -253,13 +259,12 @@ def rows(cursor: Cursor, log: int, first: int = 0, end: int | None = None) -> It
 def open_exec(cursor: Cursor, exec_id: str, log: int, seq: int) -> None:
     """Remember that the record at `seq` begins an exec.
 
-    One of that name which is over already is found when this one ends.
-
     Raises:
-        InvalidRequest: There is an open exec of this name.
+        InvalidRequest: There was an exec of this name.
     """
+    known = cursor.execute("SELECT 1 FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
     opened = "INSERT INTO journal_open (exec_id, log, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-    if not cursor.execute(opened, (exec_id, log, seq)).rowcount:
+    if known or not cursor.execute(opened, (exec_id, log, seq)).rowcount:
         raise InvalidRequest(f"{exec_id} was begun already")
 
 
@@ -389,10 +394,6 @@ def document(cursor: Cursor, digest: str) -> tuple[str, str] | None:
     return None if found is None else (found[0], found[1])
 
 
-_INSERT_ROW = (
-    "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-)
 _SELECT_ROW = "SELECT seq, time_ms, type, exec_id, hash, body FROM journal_record"
 _SELECT_CHECKPOINT = "SELECT size, time_ms, root, frontier, note FROM journal_checkpoint"
 _EXEC_FIELDS = tuple(field.name for field in fields(Exec))

@@ -18,7 +18,6 @@ from ringfence.evidence import decided
 from ringfence.evidence.described import content_of, describe, env_keys, inputs_digest_of
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard
-from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.testing import FrozenClock
 from ringfence.wiring import assess, authority_over
@@ -86,20 +85,12 @@ class Archive:
             early = {"policy_version_hash": policy.policy_version_hash, "tool_name": tool_of(operation)}
             early |= {} if role is None else {"role": role}
             return _read_back({"type": "decision.denied", **common, **early, **decided.refused_request(error)})
-        seen: list[RiskLevel] = []
-
-        def looked_at(code: str, language: str) -> RiskLevel:
-            seen.append(found or assess(code, language))
-            return seen[-1]
-
-        guard = PolicyGuard(looked_at)
+        guard = PolicyGuard(lambda code, language: found or assess(code, language))
         verdict = guard.validate(profile, operation, now_ms=now_ms, consent=consent)
-        declared, _ = guard.risk_of(profile, operation)
-        found_level = seen[0] if isinstance(operation, CodeRun) else None
         members = {
             **common,
             **decided.voices(profile),
-            "risk": decided.risks(verdict.risk, declared, found_level),
+            "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
             "consent": decided.consented(consent, profile, operation),
         }
         if granted is None and profile.expires_at is not None:

@@ -24,7 +24,7 @@ from ringfence.evidence.bundle import Bundle, Proof, make_bundle, read_bundle
 from ringfence.evidence.dsse import key_id_of, seal_envelope
 from ringfence.evidence.note import VerifierKey, sign_note
 from ringfence.evidence.sealing import canonical_record
-from ringfence.evidence.statement import Pruned
+from ringfence.evidence.statement import Pruned, write_statement
 from ringfence.journal import ed25519
 from ringfence.journal.signer import Signer
 
@@ -208,7 +208,7 @@ def refusals() -> Iterator[Any]:
     ours = content(SIGNER, log, documents={POLICY_DIGEST: POLICY})
     first, second, *_ = ours.records
     forged = Log("lg-1", [record("log.opened", seq=0), begin(), end(), denial()])
-    yield pytest.param(replace(ours, records=(first, first)), id="a record twice")
+    yield pytest.param(replace(ours, records=(first, first), documents={}), id="a record twice")
     yield pytest.param(replace(ours, records=(replace(first, seq=1),)), id="a record at another place")
     yield pytest.param(replace(ours, records=(replace(first, log_id="lg-2"),)), id="a record of no log")
     yield pytest.param(replace(ours, records=(replace(first, text=second.text),)), id="the text of another record")
@@ -222,6 +222,8 @@ def refusals() -> Iterator[Any]:
     yield pytest.param(
         replace(ours, notes={"lg-1": SIGNER.sign_checkpoint(other.checkpoint())}), id="another log's checkpoint"
     )
+    renamed = SIGNER.sign_checkpoint(replace(log.checkpoint(), origin="ringfence/lg-2"))
+    yield pytest.param(replace(ours, notes={"lg-1": renamed}), id="a checkpoint under another name")
     yield pytest.param(replace(ours, notes={}), id="no checkpoint")
     yield pytest.param(replace(ours, keys=(SIGNER.key, FORGER.key)), id="a key that signed nothing")
     yield pytest.param(replace(ours, signer=FORGER.key), id="another signer")
@@ -240,6 +242,21 @@ def refusals() -> Iterator[Any]:
 def test_a_bundle_that_could_not_be_verified_is_never_made(wrong: Any) -> None:
     with pytest.raises(InvalidRequest):
         make_bundle(wrong, SIGNER.sign, VERIFY)
+
+
+@pytest.mark.parametrize("stray", [Log("lg-9", [record("log.opened")]), Log("lg-1", [record("log.opened"), end()])])
+def test_a_record_that_says_it_belongs_elsewhere_is_found_although_it_is_under_the_checkpoint(stray: Log) -> None:
+    log = one_log()
+    log.sealed[0] = stray.sealed[-1]._replace(seq=0)
+    log.head = replace(log.head, frontier=type(log.head.frontier)().extend(one.hash for one in log.sealed))
+    with pytest.raises(InvalidRequest, match="belongs somewhere else"):
+        make_bundle(content(SIGNER, log, seqs=[0]), SIGNER.sign, VERIFY)
+
+
+def test_a_key_from_outside_does_not_stand_in_for_one_that_the_bundle_leaves_out() -> None:
+    hidden = replace(content(SIGNER, one_log()), keys=())
+    with pytest.raises(InvalidRequest):
+        read(seal_envelope(write_statement(hidden).payload, SIGNER.key, SIGNER.sign), keys=[SIGNER.key])
 
 
 def test_neighbours_that_do_not_follow_each_other_are_found_although_both_are_under_the_checkpoint() -> None:

@@ -61,7 +61,7 @@ def is_found(data: bytes) -> bool:
 
 def refooted(lines: list[bytes]) -> bytes:
     """Write the last line anew over the others, as whoever changed them can."""
-    notes = sum(b'"type":"ringfence.checkpoint"' in line for line in lines)
+    notes = sum(b'"ringfence.checkpoint"' in line for line in lines)
     told = {"type": "ringfence.end", "rows": len(lines) - 1 - notes, "checkpoints": notes}
     body = b"".join(lines)
     return body + canonical_record(told | {"sha256": sha256(body).hexdigest()}) + b"\n"
@@ -154,6 +154,7 @@ def changes_at(data: bytes, place: int) -> Iterator[bytes]:
     yield before + bytes([here[0] ^ 1 << place % 8]) + after
     yield before + after
     yield before + here + here + after
+    yield before + b" " + here + after
     yield before
 
 
@@ -209,6 +210,14 @@ def test_a_checkpoint_where_nobody_looks_at_it_is_found() -> None:
     rows = [line for line in LINES[1:-1] if b"ringfence." not in line]
     with pytest.raises(InvalidRequest, match="does not stand before"):
         verified(refooted([LINES[0], *rows[:3], forged, *rows[3:]]))
+
+
+@pytest.mark.parametrize("place", range(len(LINES)))
+def test_no_line_may_be_spelled_otherwise_even_with_a_new_last_line(place: int) -> None:
+    lines = LINES.copy()
+    lines[place] = json.dumps(json.loads(lines[place]), ensure_ascii=False).encode() + b"\n"
+    with pytest.raises(InvalidRequest):
+        verified(b"".join(lines) if place == len(LINES) - 1 else refooted(lines[:-1]))
 
 
 def test_the_hash_of_a_record_stands_in_its_one_place() -> None:

@@ -81,7 +81,9 @@ def _operation(journal: JournalRecords, begin: Members) -> CodeRun | str:
     op = begin.get("op") or {}
     if op.get("kind") != "code_run":
         return f"only programs are gone through again, and this was {op.get('kind', 'something else')}"
-    missing = [name for name, there in (("arguments", op.get("arg_count")), ("standard input", op.get("stdin_bytes"))) if there]
+    missing = [
+        name for name, there in (("arguments", op.get("arg_count")), ("standard input", op.get("stdin_bytes"))) if there
+    ]
     if begin.get("env_keys"):
         missing.append("variables")
     if missing:

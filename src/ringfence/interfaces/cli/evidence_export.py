@@ -49,7 +49,9 @@ def export_command(words: Sequence[str]) -> int:
     if options.json and options.output is None:
         raise UsageError("--json is about what was written to a file", fix="give --output FILE, or leave out --json")
     if options.format == "log" and (options.execs or not selection.is_everything):
-        raise UsageError("a log is exported whole, or it could not be verified", fix="use --format bundle for a selection")
+        raise UsageError(
+            "a log is exported whole, or it could not be verified", fix="use --format bundle for a selection"
+        )
     with desk.reading() as reader, _sink(options.output) as write:
         for chunk in _chunks(desk, reader, options.format, selection, options.execs):
             write(chunk)
@@ -58,9 +60,7 @@ def export_command(words: Sequence[str]) -> int:
     return 0
 
 
-def _chunks(
-    desk: Desk, reader: Reader, kind: str, selection: Selection, execs: Sequence[str]
-) -> Iterator[bytes]:
+def _chunks(desk: Desk, reader: Reader, kind: str, selection: Selection, execs: Sequence[str]) -> Iterator[bytes]:
     if kind == "log":
         yield from _logs(desk, reader)
         return
@@ -194,7 +194,7 @@ def _sink(path: Path | None) -> Iterator[Callable[[bytes], object]]:
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
-        with open(fd, "wb") as file:
+        with os.fdopen(fd, "wb") as file:
             yield _checked(file, path)
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""`ringfence evidence key|checkpoint|document`: what is given to auditors, or copied to where this home cannot write."""
+"""`ringfence evidence key|checkpoint|document`: what auditors are given, or is kept where this home cannot write."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def document(digest: str, desk: Desk) -> str:
 
     full = digest if digest.startswith("sha256:") else f"sha256:{digest}"
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", full):
-        raise InvalidRequest(f"{digest[:80]!r} is no digest", reason="invalid_value", fix="write sha256:<64 hex digits>")
+        raise InvalidRequest(
+            f"{digest[:80]!r} is no digest", reason="invalid_value", fix="write sha256:<64 hex digits>"
+        )
     text: str | None = BUILT_IN.text.decode() if full == BUILT_IN.policy_version_hash else None
     if text is None:
         with desk.reading() as reader:

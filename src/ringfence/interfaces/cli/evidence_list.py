@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringfence.interfaces.cli.evidence_desk import ALTERED, INTACT, MISSING, PRUNED, Read, open_desk, parser, read_place, say
+from ringfence.interfaces.cli.evidence_desk import (
+    ALTERED,
+    INTACT,
+    MISSING,
+    PRUNED,
+    Read,
+    open_desk,
+    parser,
+    read_place,
+    say,
+)
 from ringfence.interfaces.cli.evidence_selection import (
     Selection,
     add_selection,

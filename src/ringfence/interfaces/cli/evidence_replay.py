@@ -39,7 +39,7 @@ class Replayed:
 
 
 def replay_command(words: Sequence[str]) -> int:
-    """Carry out `ringfence evidence replay`: 0 all the same, 1 something differs, 7 nothing differs that can be told."""
+    """Carry out `ringfence evidence replay`: 0 all the same, 1 something differs, 7 it cannot be told."""
     taken = parser("replay")
     taken.add_argument("id", metavar="ID", nargs="?")
     taken.add_argument("--level", choices=_LEVELS, default="decision")
@@ -53,7 +53,9 @@ def replay_command(words: Sequence[str]) -> int:
     if options.id is not None and not selection.is_everything:
         raise UsageError("ID and a selection exclude each other", fix="give one of them")
     if options.id is None and selection.is_everything and options.level == "reexecute":
-        raise UsageError("this would run everything again that was ever run", fix="give ID, or a selection such as --since 1h")
+        raise UsageError(
+            "this would run everything again that was ever run", fix="give ID, or a selection such as --since 1h"
+        )
     candidate = None
     if options.policy is not None:
         from ringfence.interfaces.cli.policy import load
@@ -152,8 +154,6 @@ def _tell(found: Sequence[Replayed], level: str, *, as_json: bool) -> None:
             say(f"  {line}")
     if len(found) > _MOST_SHOWN:
         say(f"and {len(found) - _MOST_SHOWN} more, with --json")
-    say(
-        f"{len(found)} execution{'' if len(found) == 1 else 's'}: {numbers[SAME]} the same, {numbers[DIFFERS]} otherwise, "
-        f"{numbers[CANNOT_TELL]} cannot be told"
-    )
+    counted = f"{len(found)} execution{'' if len(found) == 1 else 's'}"
+    say(f"{counted}: {numbers[SAME]} the same, {numbers[DIFFERS]} otherwise, {numbers[CANNOT_TELL]} cannot be told")
     sys.stdout.flush()

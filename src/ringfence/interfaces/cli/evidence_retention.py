@@ -36,9 +36,14 @@ def prune_command(words: Sequence[str]) -> int:
         from ringfence.evidence.projections.run import rfc3339
 
         raise UsageError(
-            f"this takes away {_MEANT[what]} from before {rfc3339(before_ms)} for good", fix="say --yes if that is meant"
+            f"this takes away {_MEANT[what]} from before {rfc3339(before_ms)} for good",
+            fix="say --yes if that is meant",
         )
-    parts = [part for part, is_meant in (("texts", what == "texts"), ("rows", options.rows), ("content", options.content)) if is_meant]
+    parts = [
+        part
+        for part, is_meant in (("texts", what == "texts"), ("rows", options.rows), ("content", options.content))
+        if is_meant
+    ]
     journal = _journal(desk)
     try:
         # written first: whatever happens then, somebody meant to take this away

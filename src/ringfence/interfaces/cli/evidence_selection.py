@@ -90,12 +90,15 @@ def read_selection(options: argparse.Namespace, now_ms: int) -> Selection:
     if options.outcome is not None:
         if outcomes is not None and options.outcome not in outcomes:
             raise UsageError(
-                f"no execution has the status {options.status} and the outcome {options.outcome}", fix="give one of both"
+                f"no execution has the status {options.status} and the outcome {options.outcome}",
+                fix="give one of both",
             )
         outcomes = (options.outcome,)
     since, until = read_period(options, now_ms)
     given = {field: value for field in _FIELDS.values() if (value := getattr(options, field)) is not None}
-    return Selection(given, outcomes, since, until, is_running=options.outcome is None and options.status in (None, "running"))
+    return Selection(
+        given, outcomes, since, until, is_running=options.outcome is None and options.status in (None, "running")
+    )
 
 
 def read_period(options: argparse.Namespace, now_ms: int) -> tuple[int | None, int | None]:

@@ -100,5 +100,3 @@ def _show_places(read: Sequence[Read], proofs: Sequence[Proven]) -> None:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-

@@ -175,10 +175,10 @@ def _bundle(path: Path, read: Callable[[int], bytes], trust: Trust, against: str
     from ringfence.evidence.bundle import MOST_BYTES, read_bundle
     from ringfence.evidence.note import Checkpoint, read_note
 
-    # of its own: a note from outside that is none is the caller's mistake, and no fault of the bundle
-    outside = [Checkpoint.parse(read_note(note)[0]) for note in trust.checkpoints]
+    for note in trust.checkpoints:  # first: one that is none is the caller's mistake, and no fault of the bundle
+        Checkpoint.parse(read_note(note)[0])
     try:
-        bundle = read_bundle(read(MOST_BYTES + 1), verify=trust.verify, keys=trust.keys, checkpoints=outside)
+        bundle = read_bundle(read(MOST_BYTES + 1), trust)
     except InvalidRequest as fault:
         return Finding(f"{path} (a bundle)", against, damage=f"{fault.reason}: {fault}")
     count = len(bundle.records)

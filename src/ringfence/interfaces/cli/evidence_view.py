@@ -102,15 +102,15 @@ def _what(begin: Members) -> list[str]:
         lines.append(f"packages {', '.join(map(str, op['packages']))}")
     if begin.get("env_keys"):
         lines.append(f"variables {', '.join(map(str, begin['env_keys']))} (names only)")
-    for each in begin.get("inputs", ())[:_MOST_NAMES]:
-        lines.append(f"input {each.get('path')}: {each.get('size')} bytes sha256:{each.get('sha256')}")
-    return lines
+    return [*lines, *(f"input {_file(each)}" for each in begin.get("inputs", ())[:_MOST_NAMES])]
 
 
 def _word(begin: Members) -> list[str]:
     lines = []
     if begin.get("grant_id"):
-        signed = "a signed grant" if "grant" in begin.get("documents", {}) else "granted by this process from the policy"
+        signed = (
+            "a signed grant" if "grant" in begin.get("documents", {}) else "granted by this process from the policy"
+        )
         lines.append(f"grant {begin['grant_id']}, {signed}")
     if begin.get("role"):
         lines.append(f"role {begin['role']}")
@@ -132,7 +132,9 @@ def _law(begin: Members) -> list[str]:
     if isinstance(risk, Mapping):
         parts = [f"{name} {risk[name]}" for name in ("declared", "assessed") if name in risk]
         lines.append(f"risk {risk.get('effective', '?')}{' (' + ', '.join(parts) + ')' if parts else ''}")
-    modes = [f"{name.replace('_', ' ')} {begin[name]}" for name in ("security_mode", "mode", "side_effect") if name in begin]
+    modes = [
+        f"{name.replace('_', ' ')} {begin[name]}" for name in ("security_mode", "mode", "side_effect") if name in begin
+    ]
     lines.append(", ".join(modes))
     return lines
 
@@ -182,8 +184,7 @@ def _outputs(end: Members) -> list[str]:
             lines.append(f"{name} {_digest(stream.get('digest'))}{cut}")
     if not lines:
         lines.append(_digest(end.get("outputs_digest")))
-    for each in end.get("artifacts", ())[:_MOST_NAMES]:
-        lines.append(f"artifact {each.get('path')}: {each.get('size')} bytes sha256:{each.get('sha256')}")
+    lines += [f"artifact {_file(each)}" for each in end.get("artifacts", ())[:_MOST_NAMES]]
     more = len(end.get("artifacts", ())) - _MOST_NAMES
     if more > 0:
         lines.append(f"and {more} artifacts more")
@@ -230,6 +231,10 @@ def _named(names: Sequence[Any]) -> str:
 
 def _completeness(told: Members) -> str:
     return "" if told.get("complete") else " (what was seen; there may be more)"
+
+
+def _file(told: Members) -> str:
+    return f"{told.get('path')}: {told.get('size')} bytes sha256:{told.get('sha256')}"
 
 
 def _digest(digest: Any) -> str:

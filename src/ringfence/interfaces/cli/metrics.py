@@ -67,7 +67,7 @@ def _keep(path: Path, fields: dict[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "w") as file:
+        with os.fdopen(fd, "w") as file:
             json.dump(fields, file)
         partial.replace(path)
     except OSError:
