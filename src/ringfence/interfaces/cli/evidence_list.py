@@ -140,7 +140,8 @@ def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
         if execution is None:
             continue
         begin = read_place(execution.begin)
-        said, at = begin.members, begin.members.get("time_ms", 0)
+        said = begin.members
+        at = said["time_ms"] if type(said.get("time_ms")) is int else 0
         is_wanted = all(said.get(field) == value for field, value in selection.filters.items())
         is_within = (selection.since_ms or 0) <= at and (selection.until_ms is None or at < selection.until_ms)
         if is_wanted and is_within:

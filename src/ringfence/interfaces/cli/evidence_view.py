@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from ringfence.errors import InvalidRequest
 
 Members = Mapping[str, Any]
 
@@ -30,34 +32,16 @@ _MOST_NAMES: Final = 8
 
 
 def told_lines(exec_id: str, records: Sequence[Members]) -> Iterator[str]:
-    """Yield what the records of one execution say; of a record that cannot be read, what is left of it."""
+    """Yield what the records of one execution say; of a record that somebody forged, what can be read of it."""
     begin: Members = records[0]
     end: Members = records[-1] if len(records) > 1 or begin.get("type") == "decision.denied" else {}
-    for name, told in _parts(exec_id, begin, end):
-        lines = [line for line in told if line]
+    for name, tell in _PARTS:
+        try:
+            lines = [line for line in tell(exec_id, begin, end) if line]
+        except (TypeError, ValueError, LookupError, AttributeError, InvalidRequest):
+            lines = ["what the record says of it cannot be read"]
         for number, line in enumerate(lines):
             yield f"{name if number == 0 else '':<{_WIDTH}}{line}"
-
-
-def _parts(exec_id: str, begin: Members, end: Members) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "execution", [f"{exec_id}  {_ending(begin, end)}"]
-    yield "evidence", [str(begin.get("envelope_id", end.get("envelope_id", "")))]
-    yield "when", [_when(begin, end)]
-    yield "who", [", ".join(f"{shown} {begin[name]}" for name, shown in _WHO if name in begin)]
-    yield "what", _what(begin)
-    yield "on the word", _word(begin)
-    yield "under", _law(begin)
-    if end.get("type") == "decision.denied":
-        yield "refused by", _refusal(end)
-    if "limits" in begin:
-        yield "limits", [_limits(begin["limits"])]
-    if "layers" in end:
-        yield "isolation", _isolation(begin, end)
-    if "stdout" in end or "outputs_digest" in end:
-        yield "gave back", _outputs(end)
-    yield "effects", _effects(end)
-    if "budget_used" in end:
-        yield "used", [_used(end)]
 
 
 def _ending(begin: Members, end: Members) -> str:
@@ -148,9 +132,7 @@ def _refusal(end: Members) -> list[str]:
     return lines
 
 
-def _limits(limits: Any) -> str:
-    if not isinstance(limits, Mapping):
-        return ""
+def _limits(limits: Members) -> str:
     parts = [f"{shown} {limits[name] / 1000:g} s" for name, shown in _TIMES.items() if name in limits]
     parts += [f"{shown} {limits[name] / 1048576:g} MiB" for name, shown in _SIZES.items() if name in limits]
     if "pids" in limits:
@@ -159,7 +141,7 @@ def _limits(limits: Any) -> str:
 
 
 def _isolation(begin: Members, end: Members) -> list[str]:
-    layers = end["layers"]
+    layers = end.get("layers")
     lines = [f"asked for {begin.get('isolation', '?')}, observed {end.get('backend', '?')} {end.get('sandbox_id', '')}"]
     if not isinstance(layers, Mapping):
         return lines
@@ -245,3 +227,20 @@ def _digest(digest: Any) -> str:
     except (binascii.Error, ValueError):
         shown = "damaged"
     return f"{digest.get('size')} bytes {digest.get('algo')}:{shown}"
+
+
+_PARTS: Final[Sequence[tuple[str, Callable[[str, Members, Members], Sequence[str]]]]] = (
+    ("execution", lambda exec_id, begin, end: [f"{exec_id}  {_ending(begin, end)}"]),
+    ("evidence", lambda _, begin, end: [str(begin.get("envelope_id", end.get("envelope_id", "")))]),
+    ("when", lambda _, begin, end: [_when(begin, end)]),
+    ("who", lambda _, begin, __: [", ".join(f"{shown} {begin[name]}" for name, shown in _WHO if name in begin)]),
+    ("what", lambda _, begin, __: _what(begin)),
+    ("on the word", lambda _, begin, __: _word(begin)),
+    ("under", lambda _, begin, __: _law(begin)),
+    ("refused by", lambda _, __, end: _refusal(end) if end.get("type") == "decision.denied" else []),
+    ("limits", lambda _, begin, __: [_limits(begin["limits"])] if "limits" in begin else []),
+    ("isolation", lambda _, begin, end: _isolation(begin, end) if "layers" in end else []),
+    ("gave back", lambda _, __, end: _outputs(end) if end.keys() & {"stdout", "outputs_digest"} else []),
+    ("effects", lambda _, __, end: _effects(end)),
+    ("used", lambda _, __, end: [_used(end)] if "budget_used" in end else []),
+)

@@ -128,7 +128,8 @@ or not known. Exit code 1 with --fail-on-widening unless every change narrows.
   --json                 one JSON object with the same, and nothing else
 
 replay asks of every call in the evidence how CANDIDATE would decide it: "14 past calls of code_run would now be
-denied". WHEN is as for 'evidence list'. Exit code 1 when a decision changes, with --strict also when one cannot be told.
+denied". WHEN is as for 'evidence list'. Exit code 1 when a decision changes, with --strict also
+when one cannot be told.
 
 show prints the exact text of a policy that decisions were made under; 'evidence show' names its digest.
 """,
