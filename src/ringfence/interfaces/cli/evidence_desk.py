@@ -135,6 +135,16 @@ def say(line: str = "") -> None:
     sys.stdout.write(one_line(line))
 
 
+def shown_time(ms: object) -> str:
+    """Return a moment as people read it; what no calendar has, and what somebody forged, as it is."""
+    from ringfence.evidence.projections.run import rfc3339
+
+    try:
+        return rfc3339(ms) if isinstance(ms, int) else f"{ms!r} ms"
+    except InvalidRequest:
+        return f"{ms} ms"
+
+
 def no_such(name: str) -> InvalidRequest:
     """Return the refusal for an execution that is not there."""
     return InvalidRequest(

@@ -17,6 +17,7 @@ from ringfence.interfaces.cli.evidence_desk import (
     parser,
     read_place,
     say,
+    shown_time,
 )
 from ringfence.interfaces.cli.evidence_selection import (
     Selection,
@@ -72,12 +73,10 @@ class Listed:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as one object; what is not known is left out."""
-        from ringfence.evidence.projections.run import rfc3339
-
         fields = {
             "exec_id": self.exec_id,
             "evidence_id": self.evidence_id,
-            "started": rfc3339(self.started_ms),
+            "started": shown_time(self.started_ms),
             "started_ms": self.started_ms,
             "outcome": self.outcome,
             "integrity": self.integrity,
@@ -156,8 +155,6 @@ def _is_of(row: Exec, execution: Execution, outcome: Any) -> bool:
 
 
 def _show(rows: Sequence[Listed], cursor: str | None, selection: Selection) -> None:
-    from ringfence.evidence.projections.run import rfc3339
-
     if not rows:
         say("there is no execution" if selection.is_everything else "no execution is like that")
         return
@@ -166,7 +163,7 @@ def _show(rows: Sequence[Listed], cursor: str | None, selection: Selection) -> N
         cells = "  ".join(cell.ljust(width) for cell, width in zip(_cells(row), widths, strict=True))
         mark = {ALTERED: "  ALTERED", MISSING: "  RECORD MISSING", PRUNED: "  (pruned)"}.get(row.integrity, "")
         why = " ".join(str(self) for self in (row.told("error_code"), row.told("reason")) if self)
-        say(f"{rfc3339(row.started_ms)}  {cells}{mark}{'  ' + why if why else ''}".rstrip())
+        say(f"{shown_time(row.started_ms)}  {cells}{mark}{'  ' + why if why else ''}".rstrip())
     broken = sum(row.integrity in (ALTERED, MISSING) for row in rows)
     if broken:
         say(f"{broken} of these are not what was written: 'ringfence evidence verify' says where")
