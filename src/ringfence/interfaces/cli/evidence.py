@@ -16,6 +16,7 @@ _ACTIONS = {
     "report": ("evidence_report", "report_command"),
     "prune": ("evidence_retention", "prune_command"),
     "hold": ("evidence_retention", "hold_command"),
+    "content": ("evidence_retention", "content_command"),
     "key": ("evidence_hand_out", "key_command"),
     "checkpoint": ("evidence_hand_out", "checkpoint_command"),
     "document": ("evidence_hand_out", "document_command"),

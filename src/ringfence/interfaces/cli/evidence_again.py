@@ -6,63 +6,72 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.authority.policy import BUILT_IN
+from ringfence.capability.canonical import digest_of
 from ringfence.capability.limits import Limits
 from ringfence.errors import RingfenceError
-from ringfence.evidence.described import CannotTell
+from ringfence.evidence.correlation import Correlation
+from ringfence.evidence.described import CannotTell, inputs_digest_of
 from ringfence.evidence.drift import Drift, compare
-from ringfence.evidence.recorded import from_bytes, operation_digest
 from ringfence.interfaces.cli.evidence_desk import Desk
 from ringfence.interfaces.cli.evidence_records import JournalRecords
-from ringfence.operation.code import CodeRun, Language
+from ringfence.operation.code import CodeRun
 
 if TYPE_CHECKING:
     from ringfence.outcome import Outcome
 
 Members = dict[str, Any]
-NOT_KEPT = "the content of it was not kept: contents are kept only where somebody switched that on"
+NOT_KEPT = "its content was not kept: that begins with 'ringfence evidence content on'"
 
 
-def simulate(desk: Desk, journal: JournalRecords, begin: Members, end: Members) -> Drift | str:
+def simulate(_: Desk, journal: JournalRecords, begin: Members, end: Members) -> Drift | str:
     """Take the recorded result out of the content store and hold it against the evidence; nothing runs."""
-    operation = _operation(journal, begin)
-    if isinstance(operation, str):
-        return operation
-    name = operation_digest(operation, begin.get("session_id"))
-    digest = desk.contents.result_of(name, str(begin.get("profile_hash", "")))
-    content = None if digest is None else desk.contents.get(digest)
-    if content is None:
-        return "what came of it was not kept"
-    outcome = from_bytes(content)
+    outcome = journal.result(end)
+    if outcome is None:
+        return NOT_KEPT
     return outcome.reason if isinstance(outcome, CannotTell) else compare(begin, end, outcome)
 
 
 def reexecute(desk: Desk, journal: JournalRecords, begin: Members, end: Members) -> Drift | str:
     """Run it once more in a real box, under the policy of then, and hold what comes out against the evidence."""
-    operation = _operation(journal, begin)
-    if isinstance(operation, str):
-        return operation
-    policy = (begin.get("documents") or {}).get("policy")
-    text = None if policy is None else journal.document(policy)
-    if text is None and policy is not None and not _is_built_in(policy):
-        return "the policy it ran under is not in the store"
+    operation = journal.operation(end)
+    if operation is None:
+        return NOT_KEPT
+    if isinstance(operation, CannotTell):
+        return operation.reason
+    if not isinstance(operation, CodeRun):
+        return f"only programs are run again, and this was {operation.kind}"
+    if inputs_digest_of(operation) != begin.get("inputs_digest"):
+        return "the program that was kept is not the one that the record names by its digest"
+    policy = str((begin.get("documents") or {}).get("policy", BUILT_IN.policy_version_hash))
+    text = journal.document(policy)
+    if policy == BUILT_IN.policy_version_hash:
+        return _compared(desk, operation, begin, end, None)
+    if text is None or digest_of(text.encode("utf-8", "surrogatepass")) != policy:
+        return "the policy it ran under is not in the store as it was"
     with tempfile.TemporaryDirectory(prefix="ringfence-replay-") as directory:
-        file = None
-        if text is not None and not _is_built_in(str(policy)):
-            file = Path(directory) / "policy.yaml"
-            file.write_text(text)
-        try:
-            outcome = _run(desk, operation, begin, file)
-        except RingfenceError as error:
-            return f"it cannot be run again: {error.code} {error.reason}: {error}"
-    return compare(begin, end, outcome)
+        file = Path(directory) / "policy.yaml"
+        file.write_text(text)
+        return _compared(desk, operation, begin, end, file)
 
 
+def _compared(desk: Desk, operation: CodeRun, begin: Members, end: Members, policy: Path | None) -> Drift | str:
+    try:
+        return compare(begin, end, _run(desk, operation, begin, policy))
+    except RingfenceError as error:
+        return f"it cannot be run again: {error.code} {error.reason}: {error}"
+
+
+# Not in its session: running it there once more would change files that are somebody's.
 def _run(desk: Desk, operation: CodeRun, begin: Members, policy: Path | None) -> Outcome:
     import ringfence
 
     return ringfence.run(
         operation.code,
         language=str(operation.language),
+        args=operation.args,
+        stdin=operation.stdin,
+        env=operation.env,
         files=operation.files,
         inputs=operation.inputs,
         packages=operation.packages,
@@ -73,42 +82,7 @@ def _run(desk: Desk, operation: CodeRun, begin: Members, policy: Path | None) ->
         policy_file=policy,
         home=desk.home,
         pool_size=0,
-    )
-
-
-def _operation(journal: JournalRecords, begin: Members) -> CodeRun | str:
-    """Return the whole operation, from the record and what was kept; or why it cannot be had."""
-    op = begin.get("op") or {}
-    if op.get("kind") != "code_run":
-        return f"only programs are gone through again, and this was {op.get('kind', 'something else')}"
-    missing = [
-        name for name, there in (("arguments", op.get("arg_count")), ("standard input", op.get("stdin_bytes"))) if there
-    ]
-    if begin.get("env_keys"):
-        missing.append("variables")
-    if missing:
-        return f"its {' and '.join(missing)} are not kept, only their sizes and names"
-    code = journal.content(begin)
-    if code is None:
-        return NOT_KEPT
-    files: dict[str, bytes] = {}
-    inputs: dict[str, bytes] = {}
-    listed = begin.get("inputs", ())
-    if len(listed) != op.get("file_count", 0):
-        return "it had more files than a record lists"
-    for each in listed:
-        content = journal.content_named(f"sha256:{each['sha256']}")
-        if content is None:
-            return f"its file {each['path']} was not kept"
-        place, _, path = str(each["path"]).partition("/")
-        (files if place == "work" else inputs)[path] = content
-    return CodeRun(
-        Language(op["language"]),
-        code.decode("utf-8", "surrogatepass"),
-        files=files,
-        inputs=inputs,
-        packages=tuple(op.get("packages", ())),
-        preload=tuple(op.get("preload", ())),
+        correlation=Correlation(request_id=f"replay of {begin.get('exec_id')}"),
     )
 
 
@@ -132,9 +106,3 @@ _SAME_NAMES = (
     "max_bytes_in",
     "max_bytes_out",
 )
-
-
-def _is_built_in(digest: str) -> bool:
-    from ringfence.authority.policy import BUILT_IN
-
-    return digest == BUILT_IN.policy_version_hash

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ringfence.evidence.described import CannotTell, content_of
+from ringfence.evidence.recorded import from_bytes, operation_from_bytes
 from ringfence.interfaces.cli.evidence_desk import INTACT, PRUNED, Desk, read_place
 
 if TYPE_CHECKING:
     from ringfence.content.store import ContentStore
     from ringfence.journal.reader import Reader
+    from ringfence.operation.form import Operation
+    from ringfence.outcome import Outcome
 
 Record = Mapping[str, Any]
 
@@ -45,12 +47,30 @@ class JournalRecords:
 
     def content(self, record: Record) -> bytes | None:
         """Return what the record's `inputs_digest` is of, or nothing when contents are not kept."""
-        name = digest_name(record.get("inputs_digest"))
-        return None if name is None else self.content_named(name)
+        if self._contents is None:
+            return None
+        execution = self._reader.execution(str(record.get("exec_id", "")))
+        end = None if execution is None or execution.end is None else read_place(execution.end)
+        operation = None if end is None or end.state != INTACT else self.operation(end.members)
+        if operation is None or isinstance(operation, CannotTell):
+            return None
+        return content_of(operation)
 
-    def content_named(self, digest: str) -> bytes | None:
-        """Return the content of a `sha256:…`, or nothing when it is not kept."""
-        return None if self._contents is None else self._contents.get(digest)
+    def operation(self, end: Record) -> Operation | CannotTell | None:
+        """Return the whole operation that an end is of, or nothing when its content was not kept."""
+        content = self._kept(end, "operation")
+        return None if content is None else operation_from_bytes(content)
+
+    def result(self, end: Record) -> Outcome | CannotTell | None:
+        """Return what came of it, or nothing when that was not kept."""
+        content = self._kept(end, "result")
+        return None if content is None else from_bytes(content)
+
+    def _kept(self, end: Record, name: str) -> bytes | None:
+        kept = end.get("content")
+        if self._contents is None or not isinstance(kept, Mapping) or name not in kept:
+            return None
+        return self._contents.get(str(kept[name]))
 
     def warn(self) -> None:
         """Say what was left out."""
@@ -61,14 +81,3 @@ class JournalRecords:
             )
         if self.pruned:
             sys.stderr.write(f"ringfence: {self.pruned} records were pruned and were left out\n")
-
-
-def digest_name(digest: object) -> str | None:
-    """Return a recorded digest as `sha256:<hex>`, or nothing when it is none."""
-    if not isinstance(digest, Mapping) or digest.get("algo") != "sha256":
-        return None
-    try:
-        raw = base64.b64decode(str(digest.get("b64", "")), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return f"sha256:{raw.hex()}" if len(raw) == 32 else None

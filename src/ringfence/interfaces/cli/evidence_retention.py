@@ -62,6 +62,35 @@ def prune_command(words: Sequence[str]) -> int:
     return 0
 
 
+def content_command(words: Sequence[str]) -> int:
+    """Carry out `ringfence evidence content on|off|status|forget` and return the exit code."""
+    taken = parser("content")
+    taken.add_argument("action", choices=("on", "off", "status", "forget"))
+    taken.add_argument("--yes", action="store_true")
+    options = taken.parse_args(list(words))
+    desk = open_desk(options.home)
+    gone = 0
+    if options.action in ("on", "off"):
+        desk.contents.switch(on=options.action == "on")
+    elif options.action == "forget":
+        if not options.yes:
+            raise UsageError("this destroys every kept content for good", fix="say --yes if that is meant")
+        _note(desk, "admin.pruned", {"parts": ["content"], "stage": "begun", "before_ms": desk.now_ms})
+        gone = desk.contents.forget_all()
+    is_on = desk.contents.is_switched_on()
+    if options.json:
+        _print_json({"success": True, "kept": is_on, "gone": gone})
+        return 0
+    if options.action == "forget":
+        say(f"{gone} contents are gone, and every copy of one is noise")
+    say(
+        "contents of runs that begin from now on are kept, encrypted, in this home"
+        if is_on
+        else "contents are not kept in this home"
+    )
+    return 0
+
+
 def hold_command(words: Sequence[str]) -> int:
     """Carry out `ringfence evidence hold add|list|release` and return the exit code."""
     action, rest = (words[0], list(words[1:])) if words else ("", [])
@@ -177,17 +206,27 @@ def _drop_rows(desk: Desk, before_ms: int) -> int:
 
 
 def _prune_content(desk: Desk, before_ms: int) -> int:
+    return desk.contents.prune(before_ms, held=_held_contents(desk))
+
+
+def _held_contents(desk: Desk) -> set[str]:
+    """Return the digests of the contents whose executions are held."""
+    from ringfence.interfaces.cli.evidence_desk import read_place
     from ringfence.journal import retention
 
     with desk.database.reading() as cursor:
         placed = retention.holds(cursor)
-    if placed:
-        raise InvalidRequest(
-            "contents are not pruned while anything is held: which of them are meant cannot be told",
-            reason="invalid_request",
-            fix="release the holds first, or prune without --content",
-        )
-    return desk.contents.prune(before_ms)
+    found: set[str] = set()
+    if not placed:
+        return found
+    with desk.reading() as reader:
+        for log in reader.logs():
+            for place in reader.records(log.number, log.first_seq):
+                members = read_place(place).members
+                kept = members.get("content")
+                if isinstance(kept, Mapping) and any(members.get(each.field) == each.value for each in placed):
+                    found.update(map(str, kept.values()))
+    return found
 
 
 _TAKE_AWAY: Mapping[str, Callable[[Desk, int], int]] = {

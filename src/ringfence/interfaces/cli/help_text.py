@@ -142,6 +142,7 @@ ringfence evidence replay ID|SELECTION [--level decision|simulate|reexecute] [--
 ringfence evidence report [--since WHEN] [--until WHEN] [--unused-rules --policy FILE]
 ringfence evidence prune --older-than AGE [--rows] [--content] --yes
 ringfence evidence hold add FIELD=VALUE [--reason TEXT] | list | release HOLD_ID
+ringfence evidence content on | off | status | forget --yes         whether contents are kept, encrypted, for replays
 ringfence evidence key | checkpoint | document DIGEST              what is given to auditors
 
 All take --json (one object, nothing else) and --home DIR (instead of $RINGFENCE_HOME).
@@ -170,8 +171,9 @@ export writes FILE whole or not at all, for its owner alone; without --output to
   cloudevents, ocsf, otlp   one JSON line for each record, event, or 100 spans
 
 replay decides again from the stored policy and grant (decision), takes the result out of the content store (simulate),
-or runs the program once more and compares digests (reexecute); the last two need contents that were kept. --policy
-decides by another policy. Exit code 0 when all came out the same, 1 when something differs, 7 when it cannot be told.
+or runs the program once more and compares digests (reexecute); the last two need contents that were kept ('content
+on', which evidence itself never holds). --policy decides by another policy. Exit code 0 when all came out the same, 1
+when something differs, 7 when it cannot be told.
 
 prune takes away the texts of old records and keeps their hashes, so that the rest still verifies; with --rows whole
 records up to a checkpoint, with --content the kept contents. What a hold is on stays. All three are recorded.
