@@ -1,4 +1,4 @@
-"""`ringfence evidence` as an operator and an auditor use it: real runs, a real home, and real tampering with its file."""
+"""`ringfence evidence` as an operator and an auditor use it: real runs, and real tampering with the file they are in."""
 
 from __future__ import annotations
 
@@ -305,11 +305,15 @@ def test_two_records_in_each_others_place_are_pinpointed(home: Path) -> None:
 
 def test_an_inserted_record_is_pinpointed(home: Path) -> None:
     with closing(sqlite3.connect(home / "ringfence.db")) as file, file:
+        (body, _), (_, before) = file.execute("SELECT body, hash FROM journal_record WHERE seq IN (2, 3)").fetchall()
+        forged = json.loads(body) | {"seq": 4, "prev_hash": before.hex(), "exec_id": "ex_forged"}
+        text = json.dumps(forged, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         file.execute("UPDATE journal_record SET place = place + 1000, seq = seq + 1000 WHERE seq >= 4")
         file.execute("UPDATE journal_record SET place = place - 999, seq = seq - 999 WHERE seq >= 1000")
         file.execute(
             "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
-            "SELECT place + 1, log, 4, time_ms, type, exec_id, hash, body FROM journal_record WHERE seq = 3"
+            "SELECT place + 1, log, 4, time_ms, type, 'ex_forged', ?, ? FROM journal_record WHERE seq = 3",
+            (hashlib.sha256(text.encode()).digest(), text),
         )
     found = fault(home)
     assert (found["kind"], found["seq"]) == ("inserted", 4)
@@ -546,7 +550,7 @@ def test_a_program_that_comes_out_otherwise_says_in_what(keeping: Path) -> None:
 def test_contents_are_forgotten_for_good_and_the_evidence_still_verifies(keeping: Path) -> None:
     said(keeping, "run", "-c", "print(1)")
     assert "--yes" in ringfence(keeping, "evidence", "content", "forget").stderr
-    assert told(keeping, "evidence", "content", "forget", "--yes")["gone"] == 2
+    assert told(keeping, "evidence", "content", "forget", "--yes")["gone"] >= 2
     name = by_outcome(keeping, "succeeded")["exec_id"]
     assert "was not kept" in said(keeping, "evidence", "replay", name, "--level", "simulate", code=7)
     said(keeping, "evidence", "verify")
