@@ -51,10 +51,9 @@ if TYPE_CHECKING:
     from ringfence.ports import EvidenceSink, Executor
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.version import __version__
     from ringfence.workspaces.agent import AgentWorkspace
     from ringfence.world import ToolCall, WorldInterface, act_node
-
-__version__ = "0.1.0"
 
 _HOME_OF = {
     "Grant": "authority.grant",
@@ -110,6 +109,7 @@ _HOME_OF = {
     "Executor": "ports",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
+    "__version__": "version",
     "AgentWorkspace": "workspaces.agent",
     "ToolCall": "world",
     "WorldInterface": "world",
@@ -169,6 +169,7 @@ __all__ = [
     "UnifiedRiskPolicy",
     "Verdict",
     "WorldInterface",
+    "__version__",
     "act_node",
     "load_manifest",
     "load_policy",
