@@ -86,8 +86,10 @@ ringfence bench [--quick] [--only NAME]... [--json] [--plot FILE]
 
 Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleaved on this machine.
 
-  --quick        a tenth of the counts and 3 s instead of 60 s of idling; for a first look, not for quoting
-  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law or neighbours; repeatable
+  --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
+                 idling; for a first look, not for quoting
+  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal or
+                 neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
