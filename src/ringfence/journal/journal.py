@@ -106,9 +106,9 @@ class Journal:
         """Write down how an execution ended; see `EvidenceSink`."""
         await self._write(Entry(ev, (), also))
 
-    async def record(self, ev: Members) -> None:
+    async def record(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Write down what has no end of its own; see `EvidenceSink`."""
-        await self._write(Entry(ev))
+        await self._write(Entry(ev, documents))
 
     def checkpoint(self) -> None:
         """Sign the log as it stands, if any of it is not covered yet; may block.
