@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ringfence.capability.budget import Budget
     from ringfence.evidence.documents import Document
     from ringfence.evidence.records import Members
+    from ringfence.operation.form import Operation
+    from ringfence.outcome import Outcome
 
 _DEFAULT = Limits()
 _NO_CHANGES = FileChanges()
@@ -161,6 +163,10 @@ class EvidenceSink(Protocol):
     async def record(self, ev: Members) -> None:
         """Write down what has no end of its own: a refusal, a consent, a change of the rules."""
         ...
+
+
+Keep = Callable[["Members", "Members", "Operation", "Outcome"], "Awaitable[Outcome]"]
+"""Keeps what came of an execution beside its evidence: told how it began and ended, it adds to the end what it kept."""
 
 
 class CallRegister(Protocol):

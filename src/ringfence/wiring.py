@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ringfence.authority.credential import ProposedCall
 from ringfence.authority.grant import Grant
@@ -32,11 +32,14 @@ from ringfence.journal.room import require_room
 from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Backend, Clock, WorkerSpec
+from ringfence.stores.keepsakes import Keepsakes
 from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
+    from ringfence.audience import Audience
     from ringfence.budgets.admission import Admission
     from ringfence.budgets.port import BudgetMeter
+    from ringfence.content import ContentStore
     from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
 
 DOMAINS = ("code", "fs", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
+WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
+"""The variables that name somebody who watches."""
 _Part = TypeVar("_Part")
 
 
@@ -130,10 +135,32 @@ def build(settings: Settings) -> Engine:
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
     journal = make_journal(settings, database, clock)
     orchestrator = Orchestrator(
-        executors, TimeOrdered(), PolicyGuard(assess), clock, admission, journal, always_metered=service is not None
+        executors,
+        TimeOrdered(),
+        PolicyGuard(assess),
+        clock,
+        admission,
+        journal,
+        keep=Keepsakes(settings.home, content_store_of(settings.home)),
+        always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
     return Engine(orchestrator, keeper, authority, temporary, door, journal)
+
+
+def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
+    """Return what finds out, once, whether content is kept in this home."""
+
+    def find() -> tuple[ContentStore | None]:
+        # a home where nobody ever switched it on has no such directory
+        if not (home / "content").is_dir():
+            return (None,)
+        from ringfence.content import ContentStore
+
+        return (ContentStore.if_switched_on(home),)
+
+    found = Once(find)
+    return lambda: found()[0]
 
 
 def default_database() -> str | None:
@@ -150,6 +177,10 @@ def make_journal(settings: Settings, database: Database, clock: Clock) -> Journa
 
         return Signer.in_home(home)
 
+    audience = make_audience(home, database)
+    told: dict[str, Any] = {}
+    if audience is not None:
+        told = {"on_written": audience.written, "on_checkpoint": audience.checkpointed, "on_close": audience.close}
     return Journal(
         database,
         Once(make_signer),
@@ -157,7 +188,25 @@ def make_journal(settings: Settings, database: Database, clock: Clock) -> Journa
         TimeOrdered(),
         room=(lambda: None) if elsewhere else (lambda: require_room(home)),
         in_thread=elsewhere,
+        **told,
     )
+
+
+def make_audience(home: Path, database: Database) -> Audience | None:
+    """Return those who watch, or nobody where neither the home nor the environment names any.
+
+    Raises:
+        InvalidRequest: What they say is not written as it should be.
+    """
+    if not any(os.environ.get(name) for name in WATCHED_BY) and not (home / "config.toml").exists():
+        return None  # without importing what most processes do not need
+    from ringfence.audience import Audience
+    from ringfence.observe.home import settings_of
+
+    settings = settings_of(home, os.environ)
+    if not settings.active_sinks and not settings.active_checkpoints:
+        return None
+    return Audience(home, database, settings)
 
 
 def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.budgets.quota_service import Service, running, send
 
 from ringfence import InvalidRequest, QuotaExceeded, SandboxConfig, SandboxManager, Unavailable
-from ringfence.budgets.sqlite import DATABASE_NAME
+from ringfence.database.sqlite import DATABASE_NAME
 from ringfence.operation.brokered import FsWrite
 
 BOX = pytest.mark.needs("native")

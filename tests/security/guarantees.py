@@ -20,4 +20,7 @@ GUARANTEES = {
     15: "A worker that dies or misbehaves becomes neither a wrong answer nor a crash of the host.",
     16: "A broker reads and changes nothing outside its workspace, follows no link unasked, and keeps to its caps.",
     17: "A grant that was changed, cut, replayed, revoked or made for another call is refused, and none gives more.",
+    18: "Nothing runs before its beginning is durable; killed at any moment, every run that began has exactly one end.",
+    19: "A record that was changed, removed, added or moved is found, as far as somebody outside vouches for the log.",
+    20: "No record, view or alert holds what a run was given or gave back, and no guest reaches the journal.",
 }

@@ -52,7 +52,7 @@ def implementation() -> Aes256Gcm:
     Raises:
         Unavailable: Neither is there.
     """
-    return libcrypto.choose("AES-256-GCM", _tried, Cryptography, reason="extra_missing")
+    return libcrypto.first_that_computes("AES-256-GCM", _tried, Cryptography, reason="extra_missing")
 
 
 class OpenSSL:

@@ -59,7 +59,7 @@ def implementation() -> Implementation:
     Raises:
         Unavailable: Neither is there.
     """
-    return libcrypto.choose("Ed25519", _tried, Cryptography, reason="signing_unavailable")
+    return libcrypto.first_that_computes("Ed25519", _tried, Cryptography, reason="signing_unavailable")
 
 
 class OpenSSL:

@@ -19,7 +19,7 @@ _LIBRARY_NAMES: Final = ("libcrypto.so.3", "libcrypto.so.1.1")
 _T = TypeVar("_T")
 
 
-def choose(what: str, openssl: Callable[[Library], _T], package: Callable[[], _T], *, reason: str) -> _T:
+def first_that_computes(what: str, openssl: Callable[[Library], _T], package: Callable[[], _T], *, reason: str) -> _T:
     """Return what computes `what`: `openssl` of the first library with which it works, else `package`.
 
     The package is `cryptography`, for an interpreter with OpenSSL linked into it. `openssl` tries what it made: a

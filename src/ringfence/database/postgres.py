@@ -206,7 +206,9 @@ class PostgresDatabase:
 
     def _broken(self, error: Error, fix: str | None = None) -> Unavailable:
         what = f"{self._name} cannot be used, so nothing is recorded, nothing is counted and nothing runs"
-        return Unavailable(f"{what}: {' '.join(str(error).split())}", fix=fix)
+        # without the details, in which the server quotes the row it refused
+        why = error.diag.message_primary or " ".join(str(error).split())
+        return Unavailable(f"{what}: {why}", fix=fix)
 
 
 def _library() -> Any:

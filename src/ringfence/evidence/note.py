@@ -154,6 +154,18 @@ def read_note(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
     return f"{text}\n", signatures
 
 
+def split_notes(content: str) -> list[str]:
+    """Return the checkpoints of a file that collects them, one after the other with an empty line between.
+
+    Raises:
+        InvalidRequest: It is no such file; whether each is a note is found out by whoever opens it.
+    """
+    blocks = content.strip("\n").split("\n\n")
+    if len(blocks) % 2:
+        raise _malformed("checkpoints are text, an empty line and signature lines, each")
+    return [f"{text}\n\n{signatures}\n" for text, signatures in zip(blocks[::2], blocks[1::2], strict=True)]
+
+
 def open_note(note: str, keys: Iterable[VerifierKey], verify: Verify) -> OpenedNote:
     """Return the text of a note that at least one of these keys signed; lines of other keys are passed over.
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ringfence.errors import InvalidRequest
 from ringfence.evidence.described import CannotTell, content_of
-from ringfence.operation.code import CodeRun
+from ringfence.operation.code import CodeRun, Language
 from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
 FORM: Final = 1
 _MOST_HEAD_BYTES = 64 * 1024 * 1024
-_APART = frozenset("status stdout_raw stderr_raw sandbox_type isolation artifacts files_written notes changes".split())
+_APART = {"status", "stdout_raw", "stderr_raw", "sandbox_type", "isolation", "artifacts", "files_written"}
+_APART |= {"notes", "changes"}
 _PLAIN = tuple(field.name for field in fields(ExecutionResult) if field.name not in _APART)
 
 
@@ -66,6 +69,56 @@ def operation_digest(operation: Operation, session_id: str | None = None) -> str
     if session_id is not None:
         told["session_id"] = session_id
     return "sha256:" + _sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode())
+
+
+def operation_to_bytes(operation: Operation) -> bytes:
+    """Return what `operation_from_bytes` reads: everything an operation was given, secrets included."""
+    if not isinstance(operation, CodeRun):
+        from ringfence.operation.form import to_json
+
+        return json.dumps(to_json(operation), sort_keys=True).encode()  # type: ignore[arg-type]
+    form = {
+        "op": operation.kind,
+        "language": str(operation.language),
+        "code": operation.code,
+        "args": list(operation.args),
+        "stdin": _text(operation.stdin),
+        "files": {path: _text(content) for path, content in operation.files.items()},
+        "inputs": {path: _text(content) for path, content in operation.inputs.items()},
+        "env": dict(operation.env),
+        "packages": list(operation.packages),
+        "preload": list(operation.preload),
+        "session_id": operation.session_id,
+    }
+    return json.dumps(form, sort_keys=True).encode()
+
+
+def operation_from_bytes(content: bytes) -> Operation | CannotTell:
+    """Read an operation back, to carry it out again."""
+    try:
+        form = json.loads(content)
+        if form.get("op") != CodeRun.kind:
+            from ringfence.operation.form import from_json
+
+            return from_json(form)
+        return CodeRun(
+            language=Language(form["language"]),
+            code=form["code"],
+            args=tuple(form["args"]),
+            stdin=b64decode(form["stdin"]),
+            files={path: b64decode(text) for path, text in form["files"].items()},
+            inputs={path: b64decode(text) for path, text in form["inputs"].items()},
+            env=form["env"],
+            packages=tuple(form["packages"]),
+            preload=tuple(form["preload"]),
+            session_id=form["session_id"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InvalidRequest):
+        return CannotTell("the recorded operation cannot be read")
+
+
+def _text(content: bytes) -> str:
+    return b64encode(content).decode()
 
 
 def to_bytes(outcome: Outcome) -> bytes:

@@ -111,6 +111,7 @@ def begin(
     }
     if session_id is not None:
         members["session_id"] = session_id
+        members.setdefault("project_id", session_id)  # a session's files are those of the project of its name
     agreed = decided.consented(consent, profile, operation)
     if agreed:
         members["consent"] = agreed

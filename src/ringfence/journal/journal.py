@@ -68,6 +68,7 @@ class Journal:
         in_thread: bool = False,
         on_written: Callable[[Sequence[Written]], None] = lambda _: None,
         on_checkpoint: Callable[[str], None] = lambda _: None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing is opened before the first record.
 
@@ -84,6 +85,7 @@ class Journal:
         self._in_thread = in_thread
         self._on_written = on_written
         self._on_checkpoint = on_checkpoint
+        self._on_close = on_close
         self._log: Log | None = None
         self._queue: deque[_Waiting] = deque()
         self._owed: list[Entry] = []
@@ -135,6 +137,7 @@ class Journal:
                 if self._log is not None:
                     self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
             finally:
+                self._on_close()
                 self._database.close()
 
     async def _write(self, entry: Entry) -> None:

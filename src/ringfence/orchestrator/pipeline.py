@@ -29,7 +29,7 @@ from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
-from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers
+from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
@@ -67,6 +67,7 @@ class Orchestrator:
         admission: Callable[[], Admission],
         evidence: EvidenceSink,
         *,
+        keep: Keep | None = None,
         always_metered: bool = False,
     ) -> None:
         """Everything it acts through is given to it; `admission` is asked for when the first call has a budget.
@@ -79,6 +80,7 @@ class Orchestrator:
         self._clock = clock
         self._admission = admission
         self._evidence = evidence
+        self._keep = keep
         self._always_metered = always_metered
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
@@ -237,7 +239,12 @@ class Orchestrator:
             raise
         if metering is not None:
             metering.measured(outcome)
-        await self._end(records.end(begun, operation, outcome, now_ms=self._clock.now_ms()), metering)
+        ended = records.end(begun, operation, outcome, now_ms=self._clock.now_ms())
+        try:
+            if self._keep is not None:
+                outcome = await self._keep(begun, ended, operation, outcome)
+        finally:
+            await self._end(ended, metering)
         return outcome
 
     def _metering(self, profile: Profile, operation: Operation) -> Metering | None:

@@ -69,6 +69,13 @@ def test_a_password_is_in_no_message() -> None:
 
 
 @needs_postgres
+def test_no_message_quotes_the_row_that_was_refused(database: PostgresDatabase) -> None:
+    with pytest.raises(Unavailable) as refused, database.transaction() as cursor:
+        cursor.execute("INSERT INTO journal_record VALUES (5, 1, 7, 1, 'x', NULL, ?, ?)", (b"", "what nobody may see"))
+    assert "nobody may see" not in str(refused.value)
+
+
+@needs_postgres
 def test_a_commit_is_on_the_servers_disk_whatever_its_default(url: str, database: PostgresDatabase) -> None:
     import psycopg
 

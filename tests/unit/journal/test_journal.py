@@ -351,10 +351,14 @@ def test_a_closed_journal_writes_nothing(tmp_path: Path) -> None:
     assert len(kept(tmp_path)) == 1
 
 
-@contextlib.contextmanager
-def full() -> Iterator[None]:
-    raise Unavailable("the disk is full", reason="disk_full")
-    yield
+class full(contextlib.AbstractContextManager[None]):  # noqa: N801 stands where a function does
+    """Let no transaction begin."""
+
+    def __enter__(self) -> None:
+        raise Unavailable("the disk is full", reason="disk_full")
+
+    def __exit__(self, *_: object) -> None:
+        raise AssertionError("nothing was entered")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,107 @@
+"""The execution record of 003: the row of `sandbox_execs`, and the two files by the artifacts, which agree with it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ringfence.evidence.projections.run import Record, Run
+
+COLUMNS: Final = (
+    "exec_id",
+    "project_id",
+    "task_id",
+    "conversation_id",
+    "skill_id",
+    "image",
+    "cmd",
+    "args",
+    "cwd",
+    "env_keys",
+    "policy_snapshot",
+    "status",
+    "exit_code",
+    "error_reason",
+    "started_at",
+    "ended_at",
+    "duration_ms",
+    "artifacts_path",
+    "stdout_truncated",
+    "stderr_truncated",
+)
+
+
+def exec_row(begin: Record, end: Record | None = None, *, policy: str | None = None) -> dict[str, Any]:
+    """Return the row of one execution, open or ended, as the view in the store has it; times are in milliseconds.
+
+    Args:
+        begin: Its begin, or its denial.
+        end: Its end, if it has ended.
+        policy: The text of the policy in force; without it `policy_snapshot` is the digest that the store has it by.
+
+    Raises:
+        InvalidRequest: The records are not those of one execution.
+    """
+    run = Run(begin, end)
+    values = (
+        run.get("exec_id"),
+        run.get("project_id"),
+        run.get("task_id"),
+        run.get("conversation_id"),
+        run.get("skill_id"),
+        run.get("image") or run.get("runtime"),
+        run.get("cmd"),
+        run.get("args"),
+        run.get("cwd"),
+        run.get("env_keys"),
+        policy or (run.begin.get("documents") or {}).get("policy"),
+        run.outcome,
+        run.get("exit_code"),
+        run.get("error_reason"),
+        run.begin["time_ms"],
+        run.ended_ms,
+        run.get("duration_ms"),
+        run.get("artifacts_path"),
+        _truncated(run, "stdout"),
+        _truncated(run, "stderr"),
+    )
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def meta_json(begin: Record, end: Record | None = None, *, policy: str | None = None) -> dict[str, Any]:
+    """Return what `meta.json` of an execution says: its row, and what helps to find one's way from the files.
+
+    Raises:
+        InvalidRequest: The records are not those of one execution.
+    """
+    run = Run(begin, end)
+    return {
+        **exec_row(begin, end, policy=policy),
+        "docker_mounts": list(run.get("mounts") or ()),
+        "error_code": run.error_code,
+        "reason": run.get("reason"),
+        "evidence_id": run.get("envelope_id"),
+        "backend": run.get("backend"),
+        "sandbox_id": run.get("sandbox_id"),
+        "policy_version_hash": run.get("policy_version_hash"),
+        "profile_hash": run.get("profile_hash"),
+        "limits": run.get("limits"),
+    }
+
+
+def manifest_json(begin: Record, end: Record | None = None) -> dict[str, Any]:
+    """Return what `manifest.json` of an execution says: its artifacts with path, size and SHA-256.
+
+    Raises:
+        InvalidRequest: The records are not those of one execution.
+    """
+    run = Run(begin, end)
+    artifacts = [
+        {"path": artifact["path"], "size": artifact["size"], "sha256": artifact["sha256"]}
+        for artifact in run.get("artifacts") or ()
+    ]
+    return {"exec_id": run.get("exec_id"), "artifacts": artifacts}
+
+
+def _truncated(run: Run, stream: str) -> bool | None:
+    told = (run.last.get(stream) or {}).get("truncated")
+    return None if told is None else bool(told)

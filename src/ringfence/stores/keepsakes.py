@@ -1,0 +1,87 @@
+"""Keeps what came of a run beside its evidence: the files of its project, and its content where that is switched on.
+
+Both are for those who work with the result, and neither is evidence: what cannot be kept is said in the record and in
+the result, and the run stays what it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringfence.errors import RingfenceError
+from ringfence.outcome import ExecutionResult, Outcome
+
+if TYPE_CHECKING:
+    from ringfence.content import ContentStore
+    from ringfence.evidence.records import Members
+    from ringfence.operation.form import Operation
+
+
+class Keepsakes:
+    """Implements `ports.Keep`."""
+
+    def __init__(self, home: Path, content: Callable[[], ContentStore | None]) -> None:
+        """`content` returns the store of a home where content is kept; it is asked once, when the first run ends."""
+        self._home = home
+        self._content = content
+
+    async def __call__(self, begun: Members, ended: Members, operation: Operation, outcome: Outcome) -> Outcome:
+        """Keep what there is to keep, and write into `ended` where."""
+        content = self._content()
+        project = begun.get("project_id")
+        if content is None and (project is None or not isinstance(outcome, ExecutionResult)):
+            return outcome
+        return await asyncio.to_thread(self._keep, begun, ended, operation, outcome, content)
+
+    def _keep(
+        self,
+        begun: Members,
+        ended: Members,
+        operation: Operation,
+        outcome: Outcome,
+        content: ContentStore | None,
+    ) -> Outcome:
+        lost = []
+        if content is not None:
+            try:
+                ended["content"] = _put(content, begun, operation, outcome)
+            except RingfenceError as error:
+                lost.append(f"content: {error.reason}")
+        if begun.get("project_id") is not None and isinstance(outcome, ExecutionResult):
+            try:
+                self._write_files(begun, ended, outcome)
+            except RingfenceError as error:
+                del ended["artifacts_path"]
+                lost.append(f"files: {error.reason}")
+        if lost:
+            ended["not_kept"] = lost
+            if isinstance(outcome, ExecutionResult):
+                return replace(outcome, notes=(*outcome.notes, *(f"not kept: {each}" for each in lost)))
+        return outcome
+
+    def _write_files(self, begun: Members, ended: Members, result: ExecutionResult) -> None:
+        from ringfence.evidence.projections.exec_row import manifest_json, meta_json
+        from ringfence.workspaces import exec_files
+
+        project, exec_id = begun["project_id"], begun["exec_id"]
+        ended["artifacts_path"] = exec_files.artifacts_path(project, exec_id)
+        exec_files.write_exec_files(
+            self._home,
+            project,
+            exec_id,
+            result,
+            manifest=manifest_json(begun, ended),
+            meta=meta_json(begun, ended),
+        )
+
+
+def _put(content: ContentStore, begun: Members, operation: Operation, outcome: Outcome) -> Members:
+    from ringfence.evidence.recorded import operation_digest, operation_to_bytes, to_bytes
+
+    asked, answered = content.put(operation_to_bytes(operation)), content.put(to_bytes(outcome))
+    content.remember_result(operation_digest(operation, begun.get("session_id")), begun["profile_hash"], answered)
+    return {"operation": asked, "result": answered}
