@@ -5,6 +5,8 @@ Names are imported on first use, so that `import ringfence` and the command stay
 
 from __future__ import annotations
 
+from ringfence.version import VERSION
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from ringfence.workspaces.agent import AgentWorkspace
     from ringfence.world import ToolCall, WorldInterface, act_node
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOME_OF = {
     "Grant": "authority.grant",

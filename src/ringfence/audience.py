@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence import __version__
 from ringfence.evidence.projections.cloudevents import cloud_event
 from ringfence.evidence.projections.otel import otlp_json, span_of
 from ringfence.journal.reader import reading
@@ -25,8 +24,9 @@ Record = Mapping[str, Any]
 class Audience:
     """The observers of one process, each of which goes on where an earlier process of the same log left off."""
 
-    def __init__(self, home: Path, database: Database, settings: ObserveSettings) -> None:
-        """Nobody is told anything before the first record."""
+    def __init__(self, home: Path, database: Database, settings: ObserveSettings, version: str) -> None:
+        """Nobody is told anything before the first record; `version` is ours, which spans carry."""
+        self._version = version
         self._home = home
         self._database = database
         self._logs: set[str] = set()
@@ -55,7 +55,7 @@ class Audience:
     def _span(self, begin: Record | None, end: Record | None) -> Mapping[str, Any] | None:
         if begin is None and end is not None:
             begin = self._begin_of(end)
-        return None if begin is None else otlp_json([span_of(begin, end)], version=__version__)
+        return None if begin is None else otlp_json([span_of(begin, end)], version=self._version)
 
     def _begin_of(self, end: Record) -> Record | None:
         with reading(self._database) as reader:

@@ -29,8 +29,16 @@ _Asked = TypeVar("_Asked", contravariant=True)
 _Answer = TypeVar("_Answer", covariant=True)
 
 
+Begin = Callable[[], "Awaitable[None]"]
+"""Makes durable that an execution begins; asked again, it has been done."""
+
+
 def _never() -> bool:
     return False
+
+
+async def _recorded_already() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,8 @@ class ExecCtx:
     """Where an executor writes down what the pipeline cannot see; beginning and end are none of its business."""
     reserved: Budget | None = None
     """What was reserved for it, where any budget bounds it."""
+    begin: Begin = _recorded_already
+    """To be awaited before anything of the operation happens; whoever gets ready first, gets ready meanwhile."""
     cancelled: Callable[[], bool] = _never
     """Whether nobody waits for it any more; for what works on in a thread."""
 
@@ -73,7 +83,7 @@ class Executor(Protocol[_Asked, _Answer]):
         ...
 
     async def execute(self, ctx: ExecCtx, operation: _Asked) -> _Answer:
-        """Carry out `operation`; the guest's failure is in the result, ours is raised."""
+        """Carry out `operation`, after `ctx.begin()`; the guest's failure is in the result, ours is raised."""
         ...
 
 
@@ -262,8 +272,11 @@ class Worker(Protocol):
         """Put `files` into the work directory and `inputs` into the read-only one."""
         ...
 
-    async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
+    async def run(self, job: Job, on_output: OnOutput | None, begin: Begin | None = None) -> Ending:
         """Hand over the job and stay with it until every process of the box is gone.
+
+        `begin` is awaited when the worker has all but the word to start; nothing of the job happens before it returns,
+        and nothing at all when it raises.
 
         Raises:
             WorkerLost: The worker failed before any guest code ran.

@@ -29,7 +29,7 @@ from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import AlsoWrite, Ending, EvidenceSink, ExecCtx, Executor, Harvest, Job, WorkerSpec
+from ringfence.ports import AlsoWrite, Begin, Ending, EvidenceSink, ExecCtx, Executor, Harvest, Job, WorkerSpec
 
 
 def ended(
@@ -134,6 +134,7 @@ class ScriptedExecutor:
 
     async def execute(self, ctx: ExecCtx, operation: CodeRun) -> ExecutionResult:
         """Return the scripted answer; its output is passed on first."""
+        await ctx.begin()
         self.asked.append((operation, ctx.profile))
         result = self.answer(operation)
         if ctx.on_output is not None:
@@ -175,8 +176,10 @@ class ScriptedWorker:
         """Remember `files` and `inputs`."""
         self.placed.update({**files, **{f"inputs/{name}": content for name, content in inputs.items()}})
 
-    async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
+    async def run(self, job: Job, on_output: OnOutput | None, begin: Begin | None = None) -> Ending:
         """Do what the script says: return an ending, or raise."""
+        if begin is not None:
+            await begin()
         self.jobs.append(job)
         ending = self.script(job)
         if on_output is not None and ending.stdout:

@@ -71,6 +71,8 @@ class Database(Protocol):
     def reading(self) -> AbstractContextManager[Cursor]:
         """Yield a cursor that sees everything as it is now and changes nothing; nobody who writes waits for it.
 
+        Inside a transaction of its own thread it would wait for itself: there, the transaction's cursor reads.
+
         Raises:
             Unavailable: It cannot be read.
         """

@@ -44,9 +44,12 @@ class CodeExecutor:
         profile = ctx.profile
         packages = None
         if operation.packages:
+            await ctx.begin()  # what is built now may have to be fetched
             packages = await asyncio.to_thread(self._environment, operation.packages)
         spec = worker_spec(operation, profile.limits, packages)
         job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
+        if not self._keeper.is_ready(spec):
+            await ctx.begin()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
             worker = await self._fresh_worker(spec)
             try:
@@ -54,7 +57,7 @@ class CodeExecutor:
                 require_isolation(worker, profile)
                 if operation.files or operation.inputs:
                     await in_a_thread(worker.place, operation.files, operation.inputs)
-                ending = await worker.run(job, ctx.on_output)
+                ending = await worker.run(job, ctx.on_output, ctx.begin)
                 harvest = Harvest()
                 if worker.left_files():
                     harvest = await in_a_thread(worker.harvest, profile.limits)

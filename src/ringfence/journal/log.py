@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.errors import InvalidRequest
 from ringfence.evidence.note import Checkpoint, log_origin
 from ringfence.evidence.records import BEGIN, DENIED, END
 from ringfence.journal import store
@@ -74,7 +75,7 @@ class Draft:
         """Give a record its place.
 
         Raises:
-            InvalidRequest: It has no canonical form.
+            InvalidRequest: It has no canonical form, or ends what did not begin here.
         """
         sealed, self.head = self.head.seal(members)
         self.written.append(Written(members, sealed))
@@ -93,7 +94,7 @@ class Draft:
         elif kind == END:
             began = self.begun.get(exec_id) or self._log.begun.get(exec_id)
             if began is None:
-                raise store.LogTaken(f"{exec_id} is not open in this log, so it cannot end in it")
+                raise InvalidRequest(f"{exec_id} is not open in this log, so it cannot end in it")
             self.ended.append(exec_id)
             self._close(began.seq, sealed.seq, began.started_ms, members)
         else:

@@ -325,9 +325,10 @@ def list_execs(
         conditions.append("(started_ms, exec_id) < (?, ?)")
         values.extend(before)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    # the limit is part of the statement: a server that does not know it plans anew each time
     found = cursor.execute(
-        f"SELECT {_EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT ?",
-        (*values, limit),
+        f"SELECT {_EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT {int(limit)}",
+        values,
     ).fetchall()
     return tuple(Exec(*row) for row in found)
 
@@ -338,14 +339,19 @@ def _conditions(filters: Mapping[str, str]) -> tuple[list[str], list[Value]]:
         raise InvalidRequest(f"execs are not found by {', '.join(unknown)}; known: outcome, {', '.join(ID_FIELDS)}")
     conditions: list[str] = []
     values: list[Value] = []
+    led = False
     for field in (*ID_FIELDS[:-1], "outcome", ID_FIELDS[-1]):
         if field not in filters:
             continue
-        # one index leads, and no engine has to guess which: what is computed matches no index
-        conditions.append(f"{field} || '' = ?" if conditions else f"{field} = ?")
-        if field in _SHARED and filters[field] != _SHARED[field] and len(conditions) == 1:
-            conditions.append(f"{field} <> '{_SHARED[field]}'")
         values.append(filters[field])
+        # one index leads, and no engine has to guess which: what is computed matches none, and what all share has none
+        if led and filters[field] != _SHARED.get(field):
+            conditions.append(f"{field} || '' = ?")
+            continue
+        conditions.append(f"{field} = ?")
+        led = led or filters[field] != _SHARED.get(field)
+        if field in _SHARED and filters[field] != _SHARED[field]:
+            conditions.append(f"{field} <> '{_SHARED[field]}'")
     return conditions, values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from ringfence.evidence.documents import papers_of
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
+from ringfence.orchestrator.beginning import Beginning
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
 from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep
 
@@ -177,11 +179,11 @@ class Orchestrator:
             await self._evidence.record(records.denied(begun, verdict, refused))
             refused.details["evidence_id"] = names.envelope_id
             raise
-        await self._evidence.begin(begun, papers_of(profile).documents)
         if least is not profile.isolation_floor:
             profile = dataclasses.replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
         cancelled = Event()
+        beginning = Beginning(self._evidence, begun, papers_of(profile).documents)
         ctx = ExecCtx(
             names.exec_id,
             profile,
@@ -190,10 +192,11 @@ class Orchestrator:
             on_output,
             envelope_id=names.envelope_id,
             evidence=self._evidence,
+            begin=beginning.write,
             cancelled=cancelled.is_set,
         )
         try:
-            outcome = await self._recorded(executor, ctx, operation, begun)
+            outcome = await self._recorded(executor, ctx, operation, beginning)
         finally:
             cancelled.set()
         if isinstance(outcome, ExecutionResult):
@@ -217,25 +220,25 @@ class Orchestrator:
         return maker()
 
     async def _recorded(
-        self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation, begun: records.Members
+        self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation, beginning: Beginning
     ) -> Outcome:
         """Have it carried out, and write down how that ended together with what it is charged: all of it or nothing."""
-        metering = self._metering(ctx.profile, operation)
+        metering, begun = self._metering(ctx.profile, operation), beginning.members
         try:
             if metering is not None:
+                await beginning.write()  # what a budget refuses is on record
                 ctx = await metering.reserve(ctx)
             outcome = await _carried_out(executor, ctx, operation)
+            beginning.require_written()
         except RingfenceError as error:
-            if metering is not None and not isinstance(error, TimedOut):
-                metering.refused()  # what we refuse or fail at has not run
-            error.details["evidence_id"] = ctx.envelope_id
-            await self._end(
-                records.end_by_error(begun, error, _status_of(error), now_ms=self._clock.now_ms()), metering
-            )
+            if not beginning.has_failed:  # then nothing has begun that could end
+                await beginning.write()
+                await self._end(self._ended_by(error, ctx, begun, metering), metering)
             raise
-        except BaseException:
-            # it ran, and nobody knows for how long: all of it is charged
-            await self._end(records.end_by_cancelling(begun, now_ms=self._clock.now_ms()), metering)
+        except BaseException as error:
+            with contextlib.suppress(RingfenceError):  # whoever cancels has no use for an error of ours
+                await beginning.write()
+                await self._end(self._ended_by(error, ctx, begun, metering), metering)
             raise
         if metering is not None:
             metering.measured(outcome)
@@ -246,6 +249,18 @@ class Orchestrator:
         finally:
             await self._end(ended, metering)
         return outcome
+
+    def _ended_by(
+        self, error: BaseException, ctx: ExecCtx, begun: records.Members, metering: Metering | None
+    ) -> records.Members:
+        now_ms = self._clock.now_ms()
+        if not isinstance(error, RingfenceError):
+            # it ran, and nobody knows for how long: all of it is charged
+            return records.end_by_cancelling(begun, now_ms=now_ms)
+        if metering is not None and not isinstance(error, TimedOut):
+            metering.refused()  # what we refuse or fail at has not run
+        error.details["evidence_id"] = ctx.envelope_id
+        return records.end_by_error(begun, error, _status_of(error), now_ms=now_ms)
 
     def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
         if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):
@@ -267,6 +282,7 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
     if operation.domain in _KEEPING_TIME:
         outcome = await executor.execute(ctx, operation)
         return outcome
+    await ctx.begin()
     loop = asyncio.get_running_loop()
     began, most = loop.time(), ctx.profile.limits.wall_seconds
     try:

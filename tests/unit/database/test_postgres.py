@@ -153,6 +153,16 @@ def test_who_must_not_wait_is_told_at_once_and_who_may_is_told_in_time(url: str,
 
 
 @needs_postgres
+def test_a_reader_that_was_cut_off_meanwhile_is_replaced(url: str, database: PostgresDatabase) -> None:
+    for _ in range(2):
+        with database.reading() as cursor:
+            assert store.logs(cursor) == ()
+        cut_off(url)
+    with pytest.raises(Unavailable), database.transaction():
+        pytest.fail("it was cut off")
+
+
+@needs_postgres
 def test_a_server_that_may_only_be_read_refuses(url: str, database: PostgresDatabase) -> None:
     with database.transaction() as cursor:
         log = store.take_log(cursor, ME, 1, "lg-1")

@@ -20,7 +20,7 @@ from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import SAMPLE_SECONDS, Meter
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError, encode
 from ringfence.outcome import Layers, OnOutput, SandboxType
-from ringfence.ports import Ending, Harvest, Job, WorkerLost, WorkerSpec
+from ringfence.ports import Begin, Ending, Harvest, Job, WorkerLost, WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
 _CHUNK = 1 << 16
@@ -91,16 +91,17 @@ class ParkedWorker:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
-    async def run(self, job: Job, on_output: OnOutput | None) -> Ending:
+    async def run(self, job: Job, on_output: OnOutput | None, begin: Begin | None = None) -> Ending:
         """Hand over the job and stay with it until every process of the guest is gone."""
         loop = asyncio.get_running_loop()
         if self._used:
             raise WorkerLost("a worker serves one run")
         self._used = True
         self.meter.begin(job.limits)
-        started = time.perf_counter()
-        # first of all: the worker wakes up on its core while everything to watch it with is made on this one
-        unsent = self._offer(job)
+        # First of all, and all but its last byte: the worker wakes up on its core while everything to watch it with is
+        # made on this one, and while the disk takes down that it begins. Until that byte comes there is no job.
+        message = self._message(job)
+        unsent = self._offer(message[:-1])
         listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
             Capture("stdout", job.limits.stdout_bytes, listener),
@@ -108,10 +109,15 @@ class ParkedWorker:
         )
         watch = _Watch(self, loop, captures, job.limits)
         feed = _Feed(self.streams, loop, job.stdin)
+        if begin is not None:
+            await begin()
+        started = time.perf_counter()
         watch.begin()
         try:
             if unsent:
                 await self._send(loop, unsent)
+            if self._offer(message[-1:]):
+                await self._send(loop, message[-1:])
             feed.begin()
             await watch.until_over()
         except asyncio.CancelledError:
@@ -127,8 +133,7 @@ class ParkedWorker:
             raise listener.error
         return self._ending(watch.farewell, captures, elapsed)
 
-    def _offer(self, job: Job) -> memoryview:
-        """Hand over as much of the job as the channel takes at once, and return the rest."""
+    def _message(self, job: Job) -> memoryview:
         message = {
             "language": job.language,
             "code": job.code,
@@ -137,9 +142,14 @@ class ParkedWorker:
             "cpu_seconds": max(1, int(job.limits.cpu_seconds)),
             "data_bytes": self.meter.data_limit(job.limits),
         }
-        data = memoryview(encode(Kind.START, json.dumps(message).encode()))
+        return memoryview(encode(Kind.START, json.dumps(message).encode()))
+
+    def _offer(self, data: memoryview) -> memoryview:
+        """Hand over as much as the channel takes at once, and return the rest."""
         try:
             return data[self.job.send(data) :]
+        except BlockingIOError:
+            return data
         except OSError as error:
             raise WorkerLost(f"the worker did not take its job: {error}") from error
 

@@ -113,6 +113,12 @@ class Keeper:
             self._abandon(waiter)
             raise
 
+    def is_ready(self, spec: WorkerSpec) -> bool:
+        """Whether a worker of `spec` is parked at this moment."""
+        with self._changed:
+            shelf = self._shelves.get(spec)
+            return shelf is not None and bool(shelf.idle)
+
     def _abandon(self, waiter: Future[Worker]) -> None:
         """Take back a worker that arrived for a caller who no longer waits."""
         if not waiter.cancel() and waiter.exception() is None:
