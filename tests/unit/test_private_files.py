@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import private_files
 from ringfence.errors import Unavailable
 from ringfence.private_files import (
     create_file,
@@ -78,7 +77,7 @@ def test_a_disk_that_fails_leaves_what_was_there(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(private_files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="full"):
         write(directory, "x", b"second")
     assert list_names(directory) == ["x"]

@@ -156,7 +156,7 @@ class Cryptography:
             raise TagMismatch from None
 
 
-def _tried(library: Library) -> OpenSSL:
+def _tried(library: Library) -> Aes256Gcm:
     openssl = OpenSSL(library)
     # Case 13 of the specification of GCM; a library that answers anything else is none to trust content to.
     if openssl.encrypt(bytes(KEY_BYTES), bytes(NONCE_BYTES), b"", b"").hex() != "530f8afbc74536b9a963b4f1c4cb738b":

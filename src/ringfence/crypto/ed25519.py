@@ -158,7 +158,7 @@ class Cryptography:
         return True
 
 
-def _tried(library: Library) -> OpenSSL:
+def _tried(library: Library) -> Implementation:
     openssl = OpenSSL(library)
     openssl.sign(bytes(SEED_BYTES), b"")
     return openssl
