@@ -5,8 +5,6 @@ Names are imported on first use, so that `import ringfence` and the command stay
 
 from __future__ import annotations
 
-from ringfence.version import VERSION
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -53,10 +51,9 @@ if TYPE_CHECKING:
     from ringfence.ports import EvidenceSink, Executor
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.version import __version__
     from ringfence.workspaces.agent import AgentWorkspace
     from ringfence.world import ToolCall, WorldInterface, act_node
-
-__version__ = VERSION
 
 _HOME_OF = {
     "Grant": "authority.grant",
@@ -112,6 +109,7 @@ _HOME_OF = {
     "Executor": "ports",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
+    "__version__": "version",
     "AgentWorkspace": "workspaces.agent",
     "ToolCall": "world",
     "WorldInterface": "world",
@@ -171,6 +169,7 @@ __all__ = [
     "UnifiedRiskPolicy",
     "Verdict",
     "WorldInterface",
+    "__version__",
     "act_node",
     "load_manifest",
     "load_policy",

@@ -202,12 +202,12 @@ def make_audience(home: Path, database: Database) -> Audience | None:
         return None  # without importing what most processes do not need
     from ringfence.audience import Audience
     from ringfence.observe.home import settings_of
-    from ringfence.version import VERSION
+    from ringfence.version import __version__
 
     settings = settings_of(home, os.environ)
     if not settings.active_sinks and not settings.active_checkpoints:
         return None
-    return Audience(home, database, settings, VERSION)
+    return Audience(home, database, settings, __version__)
 
 
 def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:

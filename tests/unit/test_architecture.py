@@ -55,6 +55,7 @@ def test_every_folder_and_module_in_the_tree_is_there_and_none_is_left_out() -> 
         "__pycache__",
         "py.typed",
         "identifiers.py",
+        "version.py",
     }
     assert {name.partition("/")[0] for name in top} == there
     assert [name for name in top if not (ROOT / "src" / "ringfence" / name).exists()] == []
