@@ -94,13 +94,6 @@ def test_what_is_longer_than_openssl_can_count_is_refused_and_not_cut(monkeypatc
             gcm.encrypt(bytes(32), bytes(12), plain, associated)
 
 
-def test_a_failure_leaves_no_error_in_the_queue_that_ssl_reads() -> None:
-    gcm = aead.implementation()
-    with pytest.raises(aead.TagMismatch):
-        gcm.decrypt(bytes(32), bytes(12), bytes(40), b"")
-    assert libcrypto.opened(gcm.name).last_error() == 0
-
-
 @pytest.fixture
 def without_a_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the choice be made again on a machine that has no libcrypto."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _hashlib
 import subprocess
 import sys
-from ctypes import c_int
+from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
 
 import pytest
@@ -50,6 +50,30 @@ def test_one_is_the_only_yes(status: int) -> None:
     library.require(1, "f")
     with pytest.raises(InternalError, match="f of"):
         library.require(status, "f")
+
+
+def test_a_failure_is_told_with_its_number_and_taken_out_of_the_queue_that_ssl_reads() -> None:
+    library = libcrypto.opened(_hashlib.__file__)
+    number = leave_an_error()
+    with pytest.raises(InternalError, match=f"{number:#x}"):
+        library.require(0, "f")
+    assert library.last_error() == 0
+    leave_an_error()
+    with pytest.raises(aead.TagMismatch):
+        aead.implementation().decrypt(bytes(32), bytes(12), bytes(40), b"")
+    assert library.last_error() == 0
+    leave_an_error()
+    assert not ed25519.verify(ed25519.public_key(bytes(32)), b"", bytes(64))
+    assert library.last_error() == 0
+
+
+def leave_an_error() -> int:
+    """Ask OpenSSL for a key that is too short, and leave what it says in the queue."""
+    library = libcrypto.opened(_hashlib.__file__)
+    make_key = library.bind("EVP_PKEY_new_raw_private_key", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+    assert make_key(1087, None, b"short", 5) is None
+    assert library.last_error() != 0
+    return library.last_error()
 
 
 def test_one_module_alone_opens_libraries_of_openssl() -> None:
