@@ -11,7 +11,8 @@ import pytest
 from ringfence import operation
 from ringfence.bench.measure import CASES
 from ringfence.bench.promise import PROMISES
-from ringfence.bench.subject import Settings
+from ringfence.bench.proof import ADDED_SECONDS, ADDED_SHARE, PAGE
+from ringfence.bench.subject import QUICK, Settings
 from ringfence.capability.limits import SYSTEM_CEILING, Limits
 from ringfence.isolation.pool.decide import PoolPolicy
 
@@ -78,6 +79,12 @@ def test_every_promise_has_its_line_among_the_measured() -> None:
         ("median of {:,} bursts", Settings().bursts),
         ("at least {:,} parked", Settings().parked),
         ("p50 of {:,}", Settings().cold_pairs),
+        ("with {:,} records", Settings().journal_records),
+        ("{:,} times each", Settings().journal_rounds),
+        ("{:,} records with `--quick`", QUICK.journal_records),
+        ("first page of {:,}", PAGE),
+        ("the larger of {:g} ms", ADDED_SECONDS * 1000),
+        ("and {:g} % of the run", ADDED_SHARE * 100),
     ],
 )
 def test_the_counts_in_the_definitions_are_those_the_bench_uses(sentence: str, count: float) -> None:

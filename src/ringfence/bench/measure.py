@@ -8,6 +8,7 @@ from ringfence.bench.latency import cold, javascript, neighbours, preload, unpar
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.machine import machine
+from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
 from ringfence.bench.subject import QUICK, Bench, Measured
 
@@ -23,6 +24,8 @@ CASES: dict[str, Case] = {
     "footprint": footprint,
     "cold": cold,
     "law": law,
+    "evidence": evidence,
+    "journal": journal,
     "neighbours": neighbours,
 }
 

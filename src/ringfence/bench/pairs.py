@@ -1,4 +1,4 @@
-"""Interleaved pairs: bare and ours in turn, so that whatever the machine does hits both."""
+"""Interleaved pairs: one and the other in turn, so that whatever the machine does hits both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringfence.bench.subject import AsyncTimed
 async def interleave(
     name: str, bare: Timed, ours: AsyncTimed, *, pairs: int, gap_seconds: float, warm_up: int
 ) -> tuple[Series, Series]:
-    """Measure `pairs` of both, `gap_seconds` apart; the first of each pair alternates.
+    """Warm up, then measure `pairs` of both; see `alternate`.
 
     Bare blocks the event loop on purpose: while it is timed, nothing of ours runs in this process.
     """
@@ -21,15 +21,25 @@ async def interleave(
         await ours()
         await asyncio.sleep(gap_seconds)
     bare()
-    theirs, own = [], []
+
+    async def theirs() -> float:
+        return bare()
+
+    own, beside = await alternate(ours, theirs, pairs=pairs, gap_seconds=gap_seconds)
+    return Series(f"{name}: bare", tuple(beside)), Series(f"{name}: ringfence", tuple(own))
+
+
+async def alternate(
+    one: AsyncTimed, other: AsyncTimed, *, pairs: int, gap_seconds: float
+) -> tuple[list[float], list[float]]:
+    """Measure `pairs` of two calls, `gap_seconds` apart; the first of each pair alternates."""
+    taken: tuple[list[float], list[float]] = [], []
     for number in range(pairs):
         for turn in (0, 1):
             await asyncio.sleep(gap_seconds)
-            if (number + turn) % 2:
-                theirs.append(bare())
-            else:
-                own.append(await ours())
-    return Series(f"{name}: bare", tuple(theirs)), Series(f"{name}: ringfence", tuple(own))
+            which = (number + turn) % 2
+            taken[which].append(await (other if which else one)())
+    return taken
 
 
 async def closed_loop(name: str, ours: AsyncTimed, *, runs: int) -> Series:

@@ -79,6 +79,12 @@ FOOTPRINT = Promise("footprint", "mean PSS of worker plus init, parked", 3.0, un
 COLD = Promise("cold_p50", "ringfence run -c 'print(1)' from a cold shell, p50", 10.0)
 LAW_P95 = Promise("law_p95", "profile and guard of one call, p95", 0.1, unit="ms")
 LAW_SCALE = Promise("law_scale", "the same with 1,000 tools and 200 roles, p50, to 10 and 2", 1.3, unit="x small")
+EVIDENCE = Promise("evidence", "what evidence adds to a warm run, p50, to 0.5 ms or 25 % of it", 1.0, unit="x allowed")
+JOURNAL_SCALE = Promise(
+    "journal_scale", "append, fetch and list with 1,000,000 records, p50, worst, to none", 1.3, unit="x empty"
+)
+VERIFY_RATE = Promise("verify_rate", "records verified in a second of one core", 10_000, Sense.AT_LEAST, "records/s")
+VERIFY_MEMORY = Promise("verify_memory", "resident memory that verifying them adds", 32, unit="MB")
 
 PROMISES = (
     WARM_P50,
@@ -94,4 +100,8 @@ PROMISES = (
     COLD,
     LAW_P95,
     LAW_SCALE,
+    EVIDENCE,
+    JOURNAL_SCALE,
+    VERIFY_RATE,
+    VERIFY_MEMORY,
 )

@@ -52,10 +52,20 @@ class Settings:
     neighbour_runs: int = 50
     parked: int = 16
     settle_seconds: float = 2.0
+    journal_records: int = 1_000_000
+    journal_rounds: int = 1000
 
 
 QUICK = Settings(
-    pairs=100, crowd_runs=200, bursts=1, idle_seconds=3.0, heavy_pairs=20, cold_pairs=20, neighbour_runs=10
+    pairs=100,
+    crowd_runs=200,
+    bursts=1,
+    idle_seconds=3.0,
+    heavy_pairs=20,
+    cold_pairs=20,
+    neighbour_runs=10,
+    journal_records=50_000,
+    journal_rounds=200,
 )
 
 
@@ -73,6 +83,10 @@ class Bench:
 
     open_manager: OpenManager
     open_box: Callable[[], AbstractAsyncContextManager[Runs]]
+    open_both: Callable[[Path], AbstractAsyncContextManager[tuple[Runs, Runs]]]
+    """Opens one with a journal in the home that is given, and one on the same pool that writes down nothing."""
+    home: Path
+    """Where this user's state is, and so the disk that evidence is written to."""
     settings: Settings
     environment: Callable[[Sequence[str]], Path]
     say: Callable[[str], None]

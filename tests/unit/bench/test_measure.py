@@ -3,79 +3,29 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
+from tests.unit.bench.scripted import TINY, ScriptedManager, bench_of, measured
 
 from ringfence.bench.bare import WrongOutput, interpreter, python, timed
 from ringfence.bench.latency import preload, warm
 from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.measure import CASES
 from ringfence.bench.pairs import interleave
-from ringfence.bench.promise import Line
-from ringfence.bench.subject import Bench, Settings
 from ringfence.errors import InternalError
 from ringfence.interfaces.cli.bench import bench_command
 from ringfence.interfaces.cli.help_text import COMMANDS
-from ringfence.outcome import ExecutionResult, Status
-
-TINY = Settings(
-    pairs=3,
-    gap_seconds=0,
-    warm_up=1,
-    crowd_runs=8,
-    crowd_callers=4,
-    burst=5,
-    bursts=2,
-    idle_seconds=0,
-    heavy_pairs=2,
-    cold_pairs=1,
-    neighbour_runs=2,
-    parked=4,
-    settle_seconds=0,
-)
+from ringfence.interfaces.cli.usage import UsageError
+from ringfence.outcome import Status
 
 
-class ScriptedManager:
-    """Stands in for `SandboxManager`: answers at once with one output, and remembers how it was opened."""
-
-    opened: list[dict[str, Any]]
-
-    def __init__(self, stdout: bytes = b"1\n", status: Status = Status.SUCCEEDED) -> None:
-        self.opened = []
-        self.calls = 0
-        self._result = ExecutionResult(status=status, exit_code=0, stdout_raw=stdout)
-
-    def __call__(self, **options: Any) -> Self:
-        self.opened.append(options)
-        return self
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def execute_code(self, *, language: str, code: str) -> ExecutionResult:
-        self.calls += 1
-        await asyncio.sleep(0)
-        return self._result
-
-    def pool_pids(self) -> list[tuple[int, int]]:
-        return [(os.getpid(), os.getpid())] * 4
-
-
-def bench_of(manager: ScriptedManager, place: Path = Path("/nowhere")) -> Bench:
-    def environment(packages: Sequence[str]) -> Path:
-        return place
-
-    return Bench(open_manager=manager, open_box=manager, settings=TINY, environment=environment, say=lambda _: None)
-
-
-def measured(lines: Sequence[Line]) -> dict[str, bool]:
-    return {line.promise.id: line.measured is not None for line in lines if line.promise}
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what is measured out of the home of whoever runs the tests."""
+    monkeypatch.setenv("RINGFENCE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 def test_bare_is_the_base_interpreter_isolated() -> None:
@@ -155,6 +105,27 @@ def test_bare_imports_the_same_packages_that_are_preloaded(tmp_path: Path) -> No
     result = asyncio.run(preload(bench_of(manager, tmp_path)))
     assert manager.opened == [{"packages": ("numpy", "pandas"), "preload": ("numpy", "pandas")}]
     assert measured(result.lines) == {"preload_p50": True}
+
+
+def test_what_is_measured_has_a_home_of_its_own_on_the_disk_of_the_usual_one(home: Path) -> None:
+    seen: list[Path] = []
+
+    class Looking(ScriptedManager):
+        async def __aenter__(self) -> Self:
+            seen.append(Path(os.environ["RINGFENCE_HOME"]))
+            assert seen[0].is_dir()
+            return self
+
+    assert bench_command(["--only", "unparked"], open_manager=Looking(), settings=TINY) == 0
+    assert [place.parent for place in seen] == [home]
+    assert os.environ["RINGFENCE_HOME"] == str(home)
+    assert list(home.iterdir()) == []
+
+
+def test_a_home_that_cannot_be_written_is_said_before_anything_is_measured(home: Path) -> None:
+    home.write_text("")
+    with pytest.raises(UsageError, match="home"):
+        bench_command(["--only", "unparked"], open_manager=ScriptedManager(), settings=TINY)
 
 
 def test_the_command_prints_a_table_and_saves_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
