@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.errors import RingfenceError, Unavailable
-from ringfence.evidence.records import BEGIN, END
+from ringfence.evidence.records import END
 from ringfence.journal import recovery, store
 from ringfence.journal.log import Draft, Log, Written
 
@@ -116,10 +116,13 @@ class Journal:
         Raises:
             Unavailable: It cannot be written, or nothing can sign here.
         """
-        with self._turn:
-            self._timer = None
-            if self._log is not None and self._log.signed < self._log.head.size:
-                self._commit((), None, sign=True)
+        try:
+            with self._turn:
+                self._timer = None
+                if self._log is not None and self._log.signed < self._log.head.size:
+                    self._commit((), None, sign=True)
+        finally:
+            self._write_all()  # whoever came meanwhile saw the turn taken, and waits for us to look
 
     def close(self) -> None:
         """Sign the log a last time and leave it to whoever comes next; may block.
@@ -139,6 +142,7 @@ class Journal:
             finally:
                 self._on_close()
                 self._database.close()
+        self._write_all()  # nothing is written any more, and whoever came meanwhile is told so
 
     async def _write(self, entry: Entry) -> None:
         loop = asyncio.get_running_loop()
@@ -170,7 +174,10 @@ class Journal:
             from concurrent.futures import ThreadPoolExecutor
 
             self._thread = ThreadPoolExecutor(1, "ringfence-journal")
-        self._thread.submit(self._write_all)
+        try:
+            self._thread.submit(self._write_all)
+        except RuntimeError:  # it was shut down, or the interpreter is going: nobody else will write it
+            self._write_all()
 
     def _write_all(self) -> None:
         while self._queue:
@@ -179,7 +186,9 @@ class Journal:
 
     def _write_batch(self, wait_seconds: float | None) -> bool:
         """Write what is waiting in one transaction; False when the file is held by another process right now."""
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
+        batch = self._with_room([self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))])
+        if not batch:
+            return True
         try:
             self._commit([waiting.entry for waiting in batch], wait_seconds)
         except Unavailable as error:
@@ -196,6 +205,18 @@ class Journal:
             for waiting in batch:
                 waiting.tell(None)
         return True
+
+    def _with_room(self, batch: list[_Waiting]) -> list[_Waiting]:
+        """Refuse what must not use up the room for ends: what begins, and denials, of which anybody can cause many."""
+        ends = [waiting for waiting in batch if waiting.entry.members["type"] == END]
+        if len(ends) == len(batch):
+            return batch
+        try:
+            self._room()
+        except Unavailable as error:
+            self._failed([waiting for waiting in batch if waiting.entry.members["type"] != END], error)
+            return ends
+        return batch
 
     def _write_one_by_one(self, batch: Sequence[_Waiting]) -> None:
         for waiting in batch:
@@ -219,8 +240,6 @@ class Journal:
         """Make `entries`, and what is owed from before, durable in one transaction, or nothing of it."""
         if self._closed and not release:
             raise Unavailable("the journal is closed", reason="closed")
-        if any(entry.members["type"] == BEGIN for entry in entries):
-            self._room()
         began = time.monotonic()
         unsure, self._unsure = self._unsure, True
         try:
@@ -263,9 +282,11 @@ class Journal:
         return self._log, []
 
     def _after(self, log: Log, draft: Draft, notes: Sequence[str]) -> None:
-        self._on_written(draft.written)
-        for note in notes:
-            self._on_checkpoint(note)
+        # what is durable is acknowledged, whatever those who watch make of it
+        with contextlib.suppress(Exception):
+            self._on_written(draft.written)
+            for note in notes:
+                self._on_checkpoint(note)
         if self._timer is None and log.signed < log.head.size and not self._closed:
             timer = threading.Timer(self._checkpoints.seconds, self._checkpoint_in_time)
             timer.daemon = True
