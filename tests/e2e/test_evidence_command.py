@@ -706,36 +706,6 @@ def test_a_spoilt_cache_of_the_metrics_is_counted_anew(home: Path) -> None:
 # --- usage ---
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        (),
-        ("nothing",),
-        ("show",),
-        ("export",),
-        ("export", "--format", "xml"),
-        ("export", "--format", "log", "--task", "T-7"),
-        ("export", "--format", "bundle", "--exec", "a", "--task", "T-7"),
-        ("replay", "--level", "reexecute"),
-        ("replay", "--level", "simulate", "--policy", "p"),
-        ("report", "--unused-rules"),
-        ("hold",),
-        ("hold", "add", "task_id"),
-        ("hold", "add", "shoe_size=44"),
-        ("prune", "--yes"),
-        ("list", "--limit", "0"),
-        ("list", "--cursor", "x"),
-        ("verify", "/nonexistent/file"),
-        ("verify", "--key", "nonsense"),
-        ("verify", "--checkpoint", "/dev/null"),
-    ],
-)
-def test_a_wrong_command_line_is_one_line_with_a_code_a_reason_and_a_fix(words: tuple[str, ...], home: Path) -> None:
-    done = ringfence(home, "evidence", *words)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert re.match(r"ringfence: SCHEMA\.VALIDATION_FAILED [a-z_]+: ", done.stderr)
-
-
 def test_what_a_caller_named_itself_cannot_drive_the_auditors_terminal(tmp_path: Path) -> None:
     said(tmp_path, "run", "-c", "import os; os.mkdir('/workspace/work/\\x1b[2J')", "--project", "p", code=0)
     said(tmp_path, "run", "-c", "open('/workspace/artifacts/\\x1b]0;x', 'w')", code=0)
