@@ -12,16 +12,18 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.needs("native")
 
 COMMAND = [sys.executable, "-m", "ringfence"]
 PATIENCE_SECONDS = 60
+SERVER = "database-url"  # a file in the home of tests on a server
 BASH_ONLY = "policies:\n  tools:\n    code_run:\n      supported_languages: [bash]\n"
 PROGRAM = "print(6 * 7); open('/workspace/artifacts/a.txt', 'w').write('kept')"
 PAPERS = pytest.mark.xfail(strict=True, reason="the papers of a denial are not kept yet")
@@ -48,13 +50,19 @@ AUDIT_FIELDS = [
 ]
 
 
-def ringfence(home: Path | None, *words: str) -> subprocess.CompletedProcess[str]:
+def surroundings(home: Path | None) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("RINGFENCE_")}
-    if home is not None:
-        env["RINGFENCE_HOME"] = str(home)
+    if home is None:
+        return env
+    if (home / SERVER).exists():
+        env["RINGFENCE_DATABASE"] = (home / SERVER).read_text()
+    return {**env, "RINGFENCE_HOME": str(home)}
+
+
+def ringfence(home: Path | None, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *words],
-        env=env,
+        env=surroundings(home),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -162,12 +170,11 @@ def test_a_home_can_be_named_instead_of_the_environments(home: Path, elsewhere: 
     assert len(told(elsewhere, "evidence", "list", "--home", str(home))["execs"]) == 4
 
 
-@pytest.fixture
-def half_done(home: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    env = {**os.environ, "RINGFENCE_HOME": str(home)}
+@contextmanager
+def under_way(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     running = subprocess.Popen(
         [*COMMAND, "run", "-c", "print('here', flush=True)\nimport time; time.sleep(60)"],
-        env=env,
+        env=surroundings(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -175,10 +182,16 @@ def half_done(home: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     try:
         assert running.stdout is not None
         assert running.stdout.readline() == b"here\n"
-        yield home, running
+        yield running
     finally:
         running.kill()
         running.communicate()
+
+
+@pytest.fixture
+def half_done(home: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    with under_way(home) as running:
+        yield home, running
 
 
 def test_what_runs_is_running_until_its_process_dies_and_is_closed_by_the_next(
@@ -701,6 +714,45 @@ def test_a_spoilt_cache_of_the_metrics_is_counted_anew(home: Path) -> None:
     first = said(home, "metrics")
     (home / "evidence" / "metrics.json").write_text("{")
     assert said(home, "metrics") == first
+
+
+# --- on a server ---
+
+
+@pytest.mark.needs("postgres")
+def test_evidence_on_a_server_is_used_the_same(tmp_path: Path, postgres: PostgresServer) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / SERVER).write_text(postgres.new_database())
+    said(home, "run", "-c", "print(1)", "--correlate", "task=T-7")
+    with under_way(home) as process:
+        (row,) = told(home, "evidence", "list", "--status", "running")["execs"]
+        assert row["outcome"] == "running"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    (left,) = told(home, "evidence", "list", "--status", "running")["execs"]
+    assert left["outcome"] == "orphaned (not yet closed)"
+    said(home, "run", "-c", "print(2)")
+    assert [each["outcome"] for each in told(home, "evidence", "list")["execs"]] == ["succeeded", "error", "succeeded"]
+    assert "verified" in said(home, "evidence", "show", by_task(home, "T-7")["exec_id"])
+    assert told(home, "evidence", "verify")["records"] == 6
+    for kind in ("bundle", "log"):
+        file = tmp_path / kind
+        said(home, "evidence", "export", "--format", kind, "--output", str(file))
+        told(None, "evidence", "verify", str(file), "--key", said(home, "evidence", "key").strip())
+    assert told(home, "evidence", "replay", "--since", "1h")["same"] == 3
+    assert "sandbox_executions_total" in said(home, "metrics")
+    said(home, "evidence", "hold", "add", "task_id=T-7")
+    assert told(home, "evidence", "prune", "--older-than", "0s", "--yes")["gone"]["texts"] >= 4
+    assert by_task(home, "T-7")["integrity"] == "intact"
+    assert told(home, "evidence", "verify")["verdict"] == "proven"
+    assert not (home / "ringfence.db").exists()
+
+
+def by_task(home: Path, task: str) -> dict[str, Any]:
+    (row,) = told(home, "evidence", "list", "--task", task)["execs"]
+    found: dict[str, Any] = row
+    return found
 
 
 # --- usage ---
