@@ -57,6 +57,11 @@ _COMMON = (
 )
 _USED = ("calls", "bytes_in", "bytes_out", "cpu_ms", "gpu_ms", "file_count")
 WORKING_DIRECTORY: Final = "/workspace/work"
+_MOUNTS: Final = [
+    {"target": "/workspace/inputs", "mode": "ro"},
+    {"target": "/workspace/work", "mode": "rw"},
+    {"target": "/workspace/artifacts", "mode": "rw"},
+]
 _STATUS = {Status.SUCCEEDED: "ok", Status.DENIED: "denied"}
 
 
@@ -88,6 +93,7 @@ def begin(
     session_id: str | None,
     correlation: Correlation,
     consent: Consent | None,
+    timings: Mapping[str, int],
 ) -> Members:
     """Return the record that must be durable before `operation` starts."""
     members = {
@@ -106,18 +112,33 @@ def begin(
         "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
         "isolation": str(isolation),
         "limits": _limits(profile.limits),
+        "timings": timings,
         "time_ms": now_ms,
         "produced_at_ms": now_ms,
     }
     if session_id is not None:
         members["session_id"] = session_id
         members.setdefault("project_id", session_id)  # a session's files are those of the project of its name
+        members["mounts"] = _MOUNTS
     agreed = decided.consented(consent, profile, operation)
     if agreed:
         members["consent"] = agreed
     if profile.expires_at is not None and (profile.sources is None or profile.sources.grant is None):
         members["expires_at_ms"] = profile.expires_at  # a grant that was presented says so itself
     return members
+
+
+def policy_loaded(profile: Profile, envelope_id: str, *, now_ms: int) -> Members:
+    """Return the record of a policy that counts from now on."""
+    members = {
+        "type": "policy.loaded",
+        "envelope_id": envelope_id,
+        "time_ms": now_ms,
+        "tenant": profile.tenant,
+        "policy_version_hash": profile.policy_version_hash,
+    }
+    references = papers_of(profile).references
+    return {**members, "documents": {"policy": references["policy"]}} if references else members
 
 
 def denied(begun: Mapping[str, Any], verdict: Verdict, refused: RingfenceError) -> Members:

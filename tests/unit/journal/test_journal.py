@@ -378,9 +378,8 @@ def test_without_room_nothing_begins_and_everything_ends(databases: Databases) -
         for begin in runs[:2]:
             await journal.begin(begin)
         is_full = True
-        return await asyncio.gather(
-            journal.end(ended(runs[0])), journal.begin(runs[2]), journal.end(ended(runs[1])), return_exceptions=True
-        )
+        writing = (journal.end(ended(runs[0])), journal.begin(runs[2]), journal.end(ended(runs[1])))
+        return list(await asyncio.gather(*writing, return_exceptions=True))
 
     told = asyncio.run(write())
     assert [type(each) for each in told] == [type(None), Unavailable, type(None)]

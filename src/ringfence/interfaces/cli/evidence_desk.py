@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ringfence.database.port import Database
     from ringfence.evidence.note import VerifierKey
     from ringfence.journal.store import Log
-    from ringfence.wiring import Settings
 
 INTACT, ALTERED, PRUNED, MISSING = "intact", "altered", "pruned", "missing"
 
@@ -55,13 +54,6 @@ class Desk:
                 fix="run something first, or name the home with --home DIR or $RINGFENCE_HOME",
             )
         return open_database(self.home, url)
-
-    @property
-    def settings(self) -> Settings:
-        """What a journal of this home is opened with, for whoever writes to it."""
-        from ringfence.wiring import Settings, default_database
-
-        return Settings(home=self.home, database=default_database())
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:

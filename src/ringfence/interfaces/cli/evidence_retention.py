@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.cli.evidence_desk import Desk, open_desk, parser, say
+from ringfence.interfaces.cli.noting import note, open_journal, record
 from ringfence.interfaces.cli.usage import UsageError
-
-if TYPE_CHECKING:
-    from ringfence.journal.journal import Journal
 
 
 def prune_command(words: Sequence[str]) -> int:
@@ -44,13 +41,13 @@ def prune_command(words: Sequence[str]) -> int:
         for part, is_meant in (("texts", what == "texts"), ("rows", options.rows), ("content", options.content))
         if is_meant
     ]
-    journal = _journal(desk)
+    journal = open_journal(desk.home)
     try:
         # written first: whatever happens then, somebody meant to take this away
         asked: dict[str, Any] = {"before_ms": before_ms, "parts": parts, "stage": "begun"}
-        _record(journal, "admin.pruned", asked, desk.now_ms)
+        record(journal, "admin.pruned", asked)
         gone = {part: _TAKE_AWAY[part](desk, before_ms) for part in parts}
-        _record(journal, "admin.pruned", {**asked, "stage": "done", "gone": gone}, desk.now_ms)
+        record(journal, "admin.pruned", {**asked, "stage": "done", "gone": gone})
     finally:
         journal.close()
     if options.json:
@@ -75,7 +72,7 @@ def content_command(words: Sequence[str]) -> int:
     elif options.action == "forget":
         if not options.yes:
             raise UsageError("this destroys every kept content for good", fix="say --yes if that is meant")
-        _note(desk, "admin.pruned", {"parts": ["content"], "stage": "begun", "before_ms": desk.now_ms})
+        note(desk.home, "admin.pruned", {"parts": ["content"], "stage": "begun", "before_ms": desk.now_ms})
         gone = desk.contents.forget_all()
     is_on = desk.contents.is_switched_on()
     if options.json:
@@ -120,7 +117,9 @@ def _add(words: Sequence[str]) -> int:
     placed = retention.Hold(TimeOrdered().new("hold"), desk.now_ms, options.reason, field, value)
     with desk.database.transaction() as cursor:
         retention.hold(cursor, placed)
-    _note(desk, "admin.held", {"hold": {"id": placed.hold_id, "field": field, "value": value, "why": options.reason}})
+    note(
+        desk.home, "admin.held", {"hold": {"id": placed.hold_id, "field": field, "value": value, "why": options.reason}}
+    )
     _tell_hold(options, placed.hold_id, f"{placed.hold_id} keeps everything with {field} {value}")
     return 0
 
@@ -156,7 +155,7 @@ def _release(words: Sequence[str]) -> int:
             raise InvalidRequest(
                 f"there is no hold {options.id!r}", reason="not_found", fix="see 'ringfence evidence hold list'"
             )
-    _note(desk, "admin.released", {"hold": {"id": options.id}})
+    note(desk.home, "admin.released", {"hold": {"id": options.id}})
     _tell_hold(options, options.id, f"{options.id} is released")
     return 0
 
@@ -234,28 +233,6 @@ _TAKE_AWAY: Mapping[str, Callable[[Desk, int], int]] = {
     "rows": _drop_rows,
     "content": _prune_content,
 }
-
-
-def _journal(desk: Desk) -> Journal:
-    from ringfence.clock import SystemClock
-    from ringfence.wiring import make_journal
-
-    return make_journal(desk.settings, desk.database, SystemClock())
-
-
-def _record(journal: Journal, kind: str, members: Mapping[str, Any], now_ms: int) -> None:
-    from ringfence.identifiers import TimeOrdered
-
-    record = {"type": kind, "envelope_id": TimeOrdered().new("ev"), "time_ms": now_ms, "tenant": "local", **members}
-    asyncio.run(journal.record(record))
-
-
-def _note(desk: Desk, kind: str, members: Mapping[str, Any]) -> None:
-    journal = _journal(desk)
-    try:
-        _record(journal, kind, members, desk.now_ms)
-    finally:
-        journal.close()
 
 
 def _tell_hold(options: argparse.Namespace, hold_id: str, line: str) -> None:
