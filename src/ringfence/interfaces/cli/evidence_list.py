@@ -12,6 +12,7 @@ from ringfence.interfaces.cli.evidence_desk import (
     INTACT,
     MISSING,
     PRUNED,
+    Desk,
     Read,
     open_desk,
     parser,
@@ -28,9 +29,10 @@ from ringfence.interfaces.cli.evidence_selection import (
     to_cursor,
 )
 from ringfence.interfaces.cli.options import positive_count
+from ringfence.journal.reader import Place
 
 if TYPE_CHECKING:
-    from ringfence.journal.reader import Execution, Reader
+    from ringfence.journal.reader import Reader
     from ringfence.journal.store import Exec
 
 ORPHANED = "orphaned (not yet closed)"
@@ -101,7 +103,7 @@ def list_command(words: Sequence[str]) -> int:
     before = None if options.cursor is None else from_cursor(options.cursor)
     limit = min(options.limit, 1000)
     with desk.reading() as reader:
-        rows = [*running(reader, selection)] if before is None and selection.is_running else []
+        rows = [*running(desk, reader, selection)] if before is None and selection.is_running else []
         found, more = page(reader, selection, before, limit)
         rows += [listed(reader, each) for each in found]
     cursor = to_cursor(found[-1]) if more else None
@@ -117,24 +119,29 @@ def list_command(words: Sequence[str]) -> int:
 
 def listed(reader: Reader, row: Exec) -> Listed:
     """Return an execution that is over, as its records tell it; the index they are found by proves nothing."""
-    execution = reader.execution(row.exec_id)
-    assert execution is not None  # noqa: S101  it was found in the same snapshot
+    try:
+        execution = reader.execution(row.exec_id)
+    except (TypeError, ValueError, LookupError):  # the index leads to where no record can be
+        execution = None
+    if execution is None:
+        nowhere = Read(Place(0, "?", 0, b"", None), {}, MISSING)
+        return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(row.outcome), MISSING, nowhere, None)
     begin = read_place(execution.begin)
     end = begin if execution.end is None or execution.end == execution.begin else read_place(execution.end)
     states = {begin.state, end.state}
     integrity = next(state for state in _WORST_FIRST if state in states)
     outcome = end.members.get("outcome", row.outcome)
-    if integrity == INTACT and not _is_of(row, execution, outcome):
+    if integrity == INTACT and not _is_of(row, begin, outcome):
         integrity = ALTERED  # the records are whole, and the index says something else about them
     return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(outcome), integrity, begin, end, row)
 
 
-def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
+def running(desk: Desk, reader: Reader, selection: Selection) -> Iterator[Listed]:
     """Yield what has not ended, newest first, and say of what never will that its owner is gone."""
-    from ringfence.budgets.owner import is_gone
-
-    over = {log.number: not log.held or is_gone(log.owner) for log in reader.logs()}
-    for begun in reversed(reader.running()):
+    open_now = reader.running()
+    numbers = {begun.log for begun in open_now}
+    dead = desk.dead_logs(log for log in reader.logs() if log.number in numbers)
+    for begun in reversed(open_now):
         execution = reader.execution(begun.exec_id)
         if execution is None:
             continue
@@ -144,14 +151,22 @@ def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
         is_wanted = all(said.get(field) == value for field, value in selection.filters.items())
         is_within = (selection.since_ms or 0) <= at and (selection.until_ms is None or at < selection.until_ms)
         if is_wanted and is_within:
-            outcome = ORPHANED if over.get(begun.log, True) else "running"
+            outcome = ORPHANED if begun.log in dead else "running"
             yield Listed(begun.exec_id, str(said.get("envelope_id", "")), at, outcome, begin.state, begin, None)
 
 
-def _is_of(row: Exec, execution: Execution, outcome: Any) -> bool:
-    begin = read_place(execution.begin).members
-    found_by = all(begin.get(name) == getattr(row, name) for name in _SHOWN_IDS)
-    return begin.get("exec_id") == row.exec_id and found_by and outcome == row.outcome
+def _is_of(row: Exec, begin: Read, outcome: Any) -> bool:
+    said = begin.members
+    is_found_by = all(said.get(name) == getattr(row, name) for name in _SHOWN_IDS)
+    return (
+        said.get("exec_id") == row.exec_id
+        and is_found_by
+        and (outcome, said["time_ms"])
+        == (
+            row.outcome,
+            row.started_ms,
+        )
+    )
 
 
 def _show(rows: Sequence[Listed], cursor: str | None, selection: Selection) -> None:
