@@ -766,3 +766,15 @@ def test_the_manual_names_every_action() -> None:
     for action in ("list", "show", "verify", "export", "replay", "report", "prune", "hold", "key", "checkpoint"):
         assert f"evidence {action}" in manual
     assert "3 tampered with" in manual
+
+
+def test_the_files_of_runs_grow_old_unless_a_hold_is_on_them(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    said(home, "run", "--project", "p1", "-c", "print(1)")
+    said(home, "run", "--project", "p2", "-c", "print(2)")
+    said(home, "evidence", "hold", "add", "session_id=p1", "--reason", "a letter came")
+    answer = told(home, "evidence", "prune", "--older-than", "0s", "--files", "--yes")
+    assert answer["gone"] == {"files": 1}
+    left = {path.parent.parent.name for path in (home / "workspace/projects").glob("*/artifacts/ex_*")}
+    assert left == {"p1"}
+    assert told(home, "evidence", "verify")["verdict"] == "proven"

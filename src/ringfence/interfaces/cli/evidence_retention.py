@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.cli.evidence_desk import Desk, open_desk, parser, say
@@ -19,6 +19,7 @@ def prune_command(words: Sequence[str]) -> int:
     taken.add_argument("--older-than", required=True)
     taken.add_argument("--rows", action="store_true")
     taken.add_argument("--content", action="store_true")
+    taken.add_argument("--files", action="store_true")
     taken.add_argument("--yes", action="store_true")
     options = taken.parse_args(list(words))
     from ringfence.interfaces.cli.policy_replay import moment
@@ -27,20 +28,15 @@ def prune_command(words: Sequence[str]) -> int:
     before_ms = moment("--older-than", options.older_than, desk.now_ms)
     if before_ms > desk.now_ms:
         raise UsageError("--older-than is a time to come", fix="write it as 90d")
-    what = "content" if options.content and not options.rows else "rows" if options.rows else "texts"
+    parts = [part for part in ("rows", "content", "files") if getattr(options, part)] or ["texts"]
     _ = desk.database
     if not options.yes:
         from ringfence.evidence.projections.run import rfc3339
 
         raise UsageError(
-            f"this takes away {_MEANT[what]} from before {rfc3339(before_ms)} for good",
+            f"this takes away {', '.join(_MEANT[part] for part in parts)} from before {rfc3339(before_ms)} for good",
             fix="say --yes if that is meant",
         )
-    parts = [
-        part
-        for part, is_meant in (("texts", what == "texts"), ("rows", options.rows), ("content", options.content))
-        if is_meant
-    ]
     journal = open_journal(desk.home)
     try:
         # written first: whatever happens then, somebody meant to take this away
@@ -165,11 +161,13 @@ _MEANT = {
     "texts": "the texts of all records (their hashes stay)",
     "rows": "whole records",
     "content": "all kept contents",
+    "files": "the files of all runs in their projects",
 }
 _COUNTED = {
     "texts": "records have only their hash left",
     "rows": "records were dropped",
     "content": "contents were deleted",
+    "files": "runs have no files in their project any more",
 }
 
 
@@ -205,26 +203,41 @@ def _drop_rows(desk: Desk, before_ms: int) -> int:
 
 
 def _prune_content(desk: Desk, before_ms: int) -> int:
-    return desk.contents.prune(before_ms, held=_held_contents(desk))
+    return desk.contents.prune(before_ms, held=_held(desk).contents)
 
 
-def _held_contents(desk: Desk) -> set[str]:
-    """Return the digests of the contents whose executions are held."""
+def _prune_files(desk: Desk, before_ms: int) -> int:
+    from ringfence.workspaces.exec_files import prune_exec_files
+
+    held = _held(desk).exec_ids
+    return len(prune_exec_files(desk.home, before_ms, held=held.__contains__))
+
+
+class _Held(NamedTuple):
+    exec_ids: set[str]
+    contents: set[str]
+
+
+def _held(desk: Desk) -> _Held:
+    """Return the executions that a hold is on, and the digests of their contents."""
     from ringfence.interfaces.cli.evidence_desk import read_place
     from ringfence.journal import retention
 
     with desk.database.reading() as cursor:
         placed = retention.holds(cursor)
-    found: set[str] = set()
+    found = _Held(set(), set())
     if not placed:
         return found
     with desk.reading() as reader:
         for log in reader.logs():
             for place in reader.records(log.number, log.first_seq):
                 members = read_place(place).members
+                if not any(members.get(each.field) == each.value for each in placed):
+                    continue
+                found.exec_ids.add(str(members.get("exec_id")))
                 kept = members.get("content")
-                if isinstance(kept, Mapping) and any(members.get(each.field) == each.value for each in placed):
-                    found.update(map(str, kept.values()))
+                if isinstance(kept, Mapping):
+                    found.contents.update(map(str, kept.values()))
     return found
 
 
@@ -232,6 +245,7 @@ _TAKE_AWAY: Mapping[str, Callable[[Desk, int], int]] = {
     "texts": _prune_texts,
     "rows": _drop_rows,
     "content": _prune_content,
+    "files": _prune_files,
 }
 
 
