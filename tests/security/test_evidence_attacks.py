@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +17,12 @@ from ringfence.clock import SystemClock
 from ringfence.database.sqlite import SqliteDatabase
 from ringfence.errors import Unavailable
 from ringfence.evidence import records
+from ringfence.evidence.verify import Trust
 from ringfence.identifiers import TimeOrdered
+from ringfence.journal import ed25519
 from ringfence.journal.journal import Journal
-from ringfence.journal.signer import Signer
+from ringfence.journal.reader import Verified, reading
+from ringfence.journal.signer import Signer, key_in_home
 
 NAMES = TimeOrdered()
 PATIENCE = 10.0
@@ -143,3 +148,147 @@ async def test_somebody_who_watches_and_fails_makes_no_run_fail(tmp_path: Path, 
     journal.checkpoint()
     journal.close()
     assert sum(report.open_execs for report in verified(tmp_path).reports) == 0
+
+
+# --- who holds the disk ---
+
+
+@pytest.fixture(scope="module")
+def left_by_a_dead_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home with runs, two checkpoints, and a run that a dead process never ended: records 0 to 12."""
+    home = tmp_path_factory.mktemp("left")
+    journal = journal_in(home)
+
+    async def write() -> None:
+        for number in range(6):
+            await one_run(journal)
+            if number == 3:
+                journal.checkpoint()
+        await journal.begin(begun(exec_id="ex-open"))
+        journal.checkpoint()
+
+    asyncio.run(write())
+    journal._database.close()  # and is not released, as after a kill
+    tampered_with(home, "UPDATE journal_log SET boot_id = 'another'")
+    return home
+
+
+def copied(home: Path, to: Path) -> Path:
+    return Path(shutil.copytree(home, to / "home"))
+
+
+def tampered_with(home: Path, statement: str, *values: object) -> None:
+    """Change the database as somebody who holds the disk does."""
+    connection = sqlite3.connect(home / "ringfence.db")
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+def found_in(home: Path) -> Verified:
+    key = key_in_home(home)
+    assert key is not None
+    database = SqliteDatabase.in_home(home)
+    try:
+        with reading(database) as reader:
+            return reader.verify(Trust(ed25519.verify, keys=(key,)))
+    finally:
+        database.close()
+
+
+def run_once(home: Path) -> None:
+    """Write a run as the next process would, and leave properly."""
+    journal = journal_in(home)
+    try:
+        asyncio.run(one_run(journal))
+    finally:
+        journal.close()
+
+
+NOT_WHAT_A_COLUMN_HOLDS = (
+    "UPDATE journal_record SET body = X'ff00' WHERE seq = 3",
+    "UPDATE journal_record SET body = CAST(X'ff41' AS TEXT) WHERE seq = 3",
+    "UPDATE journal_record SET body = 7 WHERE seq = 3",
+    "UPDATE journal_record SET hash = 'text' WHERE seq = 3",
+    "UPDATE journal_record SET hash = -1 WHERE seq = 3",
+    "UPDATE journal_record SET hash = 99999999999 WHERE seq = 3",
+    "UPDATE journal_log SET first_frontier = 'garbage'",
+    "UPDATE journal_log SET first_frontier = X'00'",
+    "UPDATE journal_log SET first_prev = 'text'",
+    "UPDATE journal_log SET first_prev = 99999999999",
+    "UPDATE journal_log SET first_seq = 'abc'",
+    "UPDATE journal_checkpoint SET note = X'ff'",
+    "UPDATE journal_checkpoint SET note = CAST(X'ff41' AS TEXT)",
+    "UPDATE journal_log SET number = 1000000000000",
+    "UPDATE journal_log SET number = 3000000",
+    "UPDATE journal_log SET number = -1",
+    "DELETE FROM journal_log",
+)
+
+
+@pytest.mark.parametrize("statement", NOT_WHAT_A_COLUMN_HOLDS)
+def test_verifying_a_damaged_database_says_what_is_wrong_and_never_breaks_down(
+    tmp_path: Path, left_by_a_dead_process: Path, statement: str
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, statement)
+    found = found_in(home)
+    assert not found.is_whole
+    assert not found.is_proven
+
+
+def test_records_whose_log_was_taken_out_of_the_list_are_missed_though_another_log_is_whole(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, "UPDATE journal_log SET number = 0")
+    run_once(home)
+    assert not found_in(home).is_whole
+
+
+def test_of_a_journal_that_is_gone_nothing_is_proven(tmp_path: Path, left_by_a_dead_process: Path) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    for table in ("journal_log", "journal_record", "journal_checkpoint"):
+        tampered_with(home, f"DELETE FROM {table}")
+    assert not found_in(home).is_proven
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE journal_record SET body = '{' WHERE seq = 12",
+        "UPDATE journal_record SET body = X'ff00' WHERE seq = 12",
+        """UPDATE journal_record SET body = '{"a":1}' WHERE seq = 12""",
+        """UPDATE journal_record SET body = '{"exec_id":"x","time_ms":"a"}' WHERE seq = 12""",
+        "UPDATE journal_open SET seq = 0",
+        "UPDATE journal_open SET seq = 11",
+        "INSERT INTO journal_open SELECT exec_id, log, begin_seq FROM journal_exec LIMIT 1",
+        "INSERT INTO journal_open VALUES ('ex-fake', 1, 5)",
+    ],
+)
+def test_what_somebody_did_to_an_open_run_stops_no_other(
+    tmp_path: Path, left_by_a_dead_process: Path, statement: str
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, statement)
+    run_once(home)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE journal_checkpoint SET frontier = 'garbage'",
+        "UPDATE journal_checkpoint SET size = 'abc' WHERE size = 13",
+        "UPDATE journal_open SET seq = 'abc'",
+        "UPDATE journal_log SET number = 1000000000000",
+        "UPDATE schema_version SET version = 'abc'",
+    ],
+)
+def test_a_log_that_nobody_can_go_on_with_is_a_refusal_in_our_words(
+    tmp_path: Path, left_by_a_dead_process: Path, statement: str
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, statement)
+    with pytest.raises(Unavailable) as refused:
+        run_once(home)
+    assert refused.value.reason == "damaged"
