@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sqlite3
 import threading
@@ -13,16 +14,19 @@ from typing import Any
 import pytest
 from tests.journal_checks import verified
 
+from ringfence import Limits, SandboxManager
 from ringfence.clock import SystemClock
 from ringfence.database.sqlite import SqliteDatabase
-from ringfence.errors import Unavailable
+from ringfence.errors import Denied, InvalidRequest, Unavailable
 from ringfence.evidence import records
+from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.verify import Trust
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal import ed25519
 from ringfence.journal.journal import Journal
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import Signer, key_in_home
+from ringfence.operation import CodeRun, Language
 
 NAMES = TimeOrdered()
 PATIENCE = 10.0
@@ -148,6 +152,85 @@ async def test_somebody_who_watches_and_fails_makes_no_run_fail(tmp_path: Path, 
     journal.checkpoint()
     journal.close()
     assert sum(report.open_execs for report in verified(tmp_path).reports) == 0
+
+
+# --- who calls ---
+
+
+def sizes(home: Path) -> list[int]:
+    connection = sqlite3.connect(home / "ringfence.db")
+    found = [length for (length,) in connection.execute("SELECT length(body) FROM journal_record ORDER BY place")]
+    connection.close()
+    return found
+
+
+async def test_no_call_is_so_large_that_writing_it_down_fills_the_disk(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path)
+    await one_run(journal)
+    with pytest.raises(InvalidRequest):
+        await journal.begin(begun(op={"packages": ["p" * 1000] * 5000}))
+    await one_run(journal)
+    journal.close()
+    assert max(sizes(tmp_path)) < 10_000
+    verified(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 10_000_000, "half \ud800 a pair", "one\nrecord\x1b[31m", "\u202eevil", "nul\0nul"]
+)
+@pytest.mark.parametrize("field", ["call_id", "tenant", "subject_id"])
+async def test_the_names_that_come_with_a_false_grant_neither_fill_nor_forge_nor_avoid_a_record(
+    tmp_path: Path, name: str, field: str
+) -> None:
+    who = records.Asked(
+        **{"tenant": "t", "subject_id": "u", "call_id": "c", "tool_name": "code_run", field: name}, correlation=UNKNOWN
+    )
+    names = records.Names(NAMES.new("ex"), NAMES.new("ev"))
+    operation = CodeRun(Language.PYTHON, "print(1)")
+    record = records.turned_away(names, operation, who, Denied("no", reason="bad_token"), now_ms=1)
+    assert record[field].isprintable()
+    journal = journal_in(tmp_path)
+    await journal.record(record)
+    journal.close()
+    (size,) = sizes(tmp_path)
+    assert size < 10_000
+
+
+@pytest.mark.needs("native")
+async def test_a_slow_disk_takes_nothing_of_the_time_that_a_run_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Journal.begin
+
+    async def slowly(self: Journal, *given: Any) -> None:
+        await begin(self, *given)
+        await asyncio.sleep(0.7)
+
+    async with SandboxManager(home=tmp_path, limits=Limits(wall_seconds=0.6)) as manager:
+        async with asyncio.timeout(PATIENCE):
+            while not manager.pool_status()["idle"]:  # one that is parked is handed the job while the disk writes
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(Journal, "begin", slowly)
+        result = await manager.execute_code("python", "print(1)")
+    assert result.success, result.error
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("in_the_way", ["workspace", "content/key", "content/store"])
+async def test_what_cannot_be_kept_of_a_run_is_said_and_takes_nothing_from_its_result(
+    tmp_path: Path, in_the_way: str
+) -> None:
+    obstacle = tmp_path / in_the_way
+    obstacle.parent.mkdir(exist_ok=True)
+    obstacle.write_bytes(b"not what belongs here")
+    async with SandboxManager(home=tmp_path, correlation=Correlation(project_id="p")) as manager:
+        assert (await manager.execute_code("python", "print(1)")).stdout == "1\n"
+    connection = sqlite3.connect(tmp_path / "ringfence.db")
+    (end,) = connection.execute("SELECT body FROM journal_record WHERE type = 'exec.end'").fetchone()
+    connection.close()
+    if in_the_way == "workspace":
+        assert "not_kept" in json.loads(end)
+        assert "artifacts_path" not in json.loads(end)
 
 
 # --- who holds the disk ---
