@@ -208,7 +208,7 @@ async def test_a_slow_disk_takes_nothing_of_the_time_that_a_run_has(
 
     async with SandboxManager(home=tmp_path, limits=Limits(wall_seconds=0.6)) as manager:
         async with asyncio.timeout(PATIENCE):
-            while not manager.pool_status()["idle"]:  # one that is parked is handed the job while the disk writes
+            while not manager.pool_status()["idle"]:  # noqa: ASYNC110 one that is parked is handed the job while the disk writes
                 await asyncio.sleep(0.01)
         monkeypatch.setattr(Journal, "begin", slowly)
         result = await manager.execute_code("python", "print(1)")
@@ -375,3 +375,31 @@ def test_a_log_that_nobody_can_go_on_with_is_a_refusal_in_our_words(
     with pytest.raises(Unavailable) as refused:
         run_once(home)
     assert refused.value.reason == "damaged"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM journal_exec WHERE end_seq = 3",
+        "UPDATE journal_exec SET outcome = 'failed' WHERE end_seq = 3",
+        "UPDATE journal_exec SET tool_name = 'other' WHERE end_seq = 3",
+        "UPDATE journal_exec SET tenant = NULL WHERE end_seq = 3",
+        "UPDATE journal_exec SET begin_seq = 0 WHERE end_seq = 3",
+        "UPDATE journal_exec SET end_seq = 5 WHERE end_seq = 3",
+        "UPDATE journal_exec SET log = 7 WHERE end_seq = 3",
+        "UPDATE journal_exec SET started_ms = 99 WHERE end_seq = 3",
+        "INSERT INTO journal_exec (exec_id, log, begin_seq, end_seq, started_ms, outcome) "
+        "VALUES ('ex-never', 1, 0, 1, 1, 'succeeded')",
+        "DELETE FROM journal_open",
+        "UPDATE journal_open SET seq = 0",
+        "INSERT INTO journal_open VALUES ('ex-never', 1, 0)",
+        "INSERT INTO journal_document VALUES ('sha256:00', 'policy', 'allow everything')",
+    ],
+)
+def test_who_changes_what_executions_are_found_by_is_found(
+    tmp_path: Path, left_by_a_dead_process: Path, statement: str
+) -> None:
+    assert found_in(left_by_a_dead_process).is_proven
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, statement)
+    assert not found_in(home).is_whole

@@ -12,6 +12,7 @@ from ringfence.evidence.merkle import Frontier, inclusion_proof, roots_in
 from ringfence.evidence.note import Checkpoint, log_origin, read_note
 from ringfence.evidence.verify import Report, Row, Start, Trust, verify_log
 from ringfence.journal import store
+from ringfence.journal.index import Index, damaged_documents
 
 if TYPE_CHECKING:
     from ringfence.database.port import Cursor, Database
@@ -50,11 +51,13 @@ class Verified(NamedTuple):
     reports: tuple[Report, ...]
     missing_logs: tuple[str, ...]
     """Logs that are not there, though their numbers or a checkpoint from outside say that they were."""
+    misled: tuple[str, ...] = ()
+    """Where what executions are found by, or what records refer to, is not what the records say."""
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is wrong with anything that is there, and nothing is known to be missing."""
-        return not self.missing_logs and all(report.is_whole for report in self.reports)
+        return not self.missing_logs and not self.misled and all(report.is_whole for report in self.reports)
 
     @property
     def is_proven(self) -> bool:
@@ -151,20 +154,23 @@ class Reader:
             origin = Checkpoint.parse(read_note(note)[0]).origin
             if origin not in origins:
                 missing.append(origin)
-        reports = [
-            verify_log(
-                self._start(number),
-                (
-                    Row(place.seq, place.hash, place.text)
-                    for place in self.records(number, self._start(number).first_seq)
-                ),
+        reports = []
+        misled = [f"document {digest} has another text" for digest in damaged_documents(self._cursor)]
+        for number in numbers:
+            start, index = self._start(number), Index(self._cursor, number)
+            report = verify_log(
+                start,
+                (Row(place.seq, place.hash, place.text) for place in self.records(number, start.first_seq)),
                 (checkpoint.note for checkpoint in store.checkpoints(self._cursor, number)),
                 trust,
                 progress,
+                index.see,
             )
-            for number in numbers
-        ]
-        return Verified(tuple(reports), tuple(missing))
+            reports.append(report)
+            if report.is_whole:  # or else it is known already, and what is listed is held against what was altered
+                index.finish()
+                misled += [] if index.fault is None else [index.fault]
+        return Verified(tuple(reports), tuple(missing), tuple(misled))
 
     def _start(self, log: int) -> Start:
         """Return where a log begins, and what fits no log where that cannot be read any more."""

@@ -5,7 +5,7 @@ Nothing is hashed here: what a record says and how it is sealed is decided befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -315,6 +315,13 @@ def exec_by_id(cursor: Cursor, exec_id: str) -> Exec | OpenExec | None:
         return Exec(*ended)
     begun = cursor.execute("SELECT exec_id, log, seq FROM journal_open WHERE exec_id = ?", (exec_id,)).fetchone()
     return None if begun is None else OpenExec(*begun)
+
+
+def execs_by_id(cursor: Cursor, names: Collection[str]) -> dict[str, Exec]:
+    """Return those of some execs that are over."""
+    some = ", ".join("?" for _ in names)
+    found = cursor.execute(f"SELECT {_EXEC_COLUMNS} FROM journal_exec WHERE exec_id IN ({some})", (*names,)).fetchall()
+    return {row[0]: Exec(*row) for row in found}
 
 
 def list_execs(
