@@ -153,22 +153,26 @@ def denied(begun: Mapping[str, Any], verdict: Verdict, refused: RingfenceError) 
 
 
 def turned_away(names: Names, operation: Operation, who: Asked, refused: RingfenceError, *, now_ms: int) -> Members:
-    """Return the one record of a call whose grant was not accepted."""
+    """Return the one record of a call whose grant was not accepted: nobody has vouched for the names it came with."""
     return {
         **_of_operation(operation),
         **who.correlation.members(),
         "type": DENIED,
         "envelope_id": names.envelope_id,
         "exec_id": names.exec_id,
-        "call_id": who.call_id,
-        "tenant": who.tenant,
-        "subject_id": who.subject_id,
-        "tool_name": who.tool_name,
+        "call_id": _claimed(who.call_id),
+        "tenant": _claimed(who.tenant),
+        "subject_id": _claimed(who.subject_id),
+        "tool_name": _claimed(who.tool_name),
         "time_ms": now_ms,
         "produced_at_ms": now_ms,
         "finished_at_ms": now_ms,
         **_refusal(refused, Status.DENIED),
     }
+
+
+def _claimed(name: object) -> str:
+    return effects.harmless_text(str(name), escaped="")
 
 
 def end(begun: Mapping[str, Any], operation: Operation, outcome: Outcome, *, now_ms: int) -> Members:
