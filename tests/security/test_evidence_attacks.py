@@ -16,13 +16,13 @@ from tests.journal_checks import verified
 
 from ringfence import Limits, SandboxManager
 from ringfence.clock import SystemClock
+from ringfence.crypto import ed25519
 from ringfence.database.sqlite import SqliteDatabase
 from ringfence.errors import Denied, InvalidRequest, Unavailable
 from ringfence.evidence import records
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.verify import Trust
 from ringfence.identifiers import TimeOrdered
-from ringfence.journal import ed25519
 from ringfence.journal.journal import Journal
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import Signer, key_in_home
