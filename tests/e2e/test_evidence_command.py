@@ -26,7 +26,6 @@ PATIENCE_SECONDS = 60
 SERVER = "database-url"  # a file in the home of tests on a server
 BASH_ONLY = "policies:\n  tools:\n    code_run:\n      supported_languages: [bash]\n"
 PROGRAM = "print(6 * 7); open('/workspace/artifacts/a.txt', 'w').write('kept')"
-PAPERS = pytest.mark.xfail(strict=True, reason="the papers of a denial are not kept yet")
 AUDIT_FIELDS = [
     "timestamp",
     "event_type",
@@ -244,7 +243,7 @@ def test_what_is_not_there_is_said_in_one_line(home: Path) -> None:
 
 def test_a_home_is_verified_against_its_own_key_and_says_so(home: Path) -> None:
     answer = told(home, "evidence", "verify")
-    assert (answer["verdict"], answer["records"], answer["faults"]) == ("proven", 7, [])
+    assert (answer["verdict"], answer["records"], answer["faults"]) == ("proven", 8, [])
     assert "the key in this home" in answer["against"]
     vkey = said(home, "evidence", "key").strip()
     assert "the key in this home" not in told(home, "evidence", "verify", "--key", vkey)["against"]
@@ -472,7 +471,7 @@ def test_a_home_with_two_logs_is_exported_and_verified_whole(
     said(home, "evidence", "export", "--format", "log", "--output", str(file))
     key = said(home, "evidence", "key").strip()
     answer = told(None, "evidence", "verify", str(file), "--key", key)
-    assert [log["records"] for log in answer["logs"]] == [8, 2]
+    assert [log["records"] for log in answer["logs"]] == [9, 2]
     kept = tmp_path / "checkpoints"
     kept.write_text(said(home, "evidence", "checkpoint"))
     first = file.read_bytes().partition(b'"type":"ringfence.end"}\n')
@@ -548,16 +547,22 @@ def test_a_shell_command_has_no_language_in_its_audit_line(tmp_path: Path) -> No
     assert line["language"] is None
 
 
-@pytest.mark.parametrize(("kind", "count"), [("cloudevents", 7), ("ocsf", 7), ("otlp", 1)])
-def test_the_other_forms_are_json_lines(kind: str, count: int, home: Path) -> None:
+@pytest.mark.parametrize(("kind", "count"), [("cloudevents", 8), ("ocsf", 8), ("otlp", 1)])
+def test_the_other_forms_are_json_lines_of_all_there_is(kind: str, count: int, home: Path) -> None:
     lines = said(home, "evidence", "export", "--format", kind).splitlines()
+    assert len([json.loads(line) for line in lines]) == count
+    assert (kind != "otlp") is any("policy.loaded" in line for line in lines)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("cloudevents", 2), ("ocsf", 2), ("otlp", 1), ("audit-json", 1)])
+def test_a_selection_is_exported_without_the_rest(kind: str, count: int, home: Path) -> None:
+    lines = said(home, "evidence", "export", "--format", kind, "--task", "T-8").splitlines()
     assert len([json.loads(line) for line in lines]) == count
 
 
 # --- replay ---
 
 
-@PAPERS
 def test_decisions_are_made_again_and_come_out_the_same(home: Path) -> None:
     answer = told(home, "evidence", "replay", "--since", "1d")
     assert (answer["same"], answer["differs"], answer["cannot_tell"]) == (4, 0, 0)
@@ -632,7 +637,6 @@ def test_held_contents_outlive_the_others(keeping: Path) -> None:
 # --- what is handed out, and growing old ---
 
 
-@PAPERS
 def test_the_policy_of_a_decision_is_printed_exactly(home: Path) -> None:
     denied = told(home, "evidence", "show", by_outcome(home, "denied")["exec_id"])["records"][0]["record"]
     assert said(home, "policy", "show", "--hash", denied["policy_version_hash"]) == BASH_ONLY
@@ -640,7 +644,6 @@ def test_the_policy_of_a_decision_is_printed_exactly(home: Path) -> None:
     assert "not_found" in ringfence(home, "evidence", "document", "0" * 64).stderr
 
 
-@PAPERS
 def test_a_document_that_was_swapped_is_not_given_out(home: Path) -> None:
     denied = told(home, "evidence", "show", by_outcome(home, "denied")["exec_id"])["records"][0]["record"]
     edit(home, "UPDATE journal_document SET body = body || ' ' WHERE digest = :it", it=denied["policy_version_hash"])
