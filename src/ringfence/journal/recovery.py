@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringfence.budgets import tables
 from ringfence.budgets.owner import this_process
-from ringfence.budgets.reservation import NOT_MEASURED
 from ringfence.evidence import records
 from ringfence.evidence.merkle import Frontier
 from ringfence.evidence.sealing import Head, read_record
@@ -78,6 +76,9 @@ def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Callable[[], Sig
     left = store.open_execs(cursor, log.state.number)
     if not left:
         return None
+    from ringfence.budgets import tables  # not at the top: most processes find nobody dead
+    from ringfence.budgets.reservation import NOT_MEASURED
+
     draft = Draft(log, cursor)
     for begun in left:
         begin = _begin_of(cursor, begun)

@@ -189,7 +189,7 @@ class Orchestrator:
             verdict.require_allowed()
             executor = self._executor_of(operation.domain)
         except RingfenceError as refused:
-            await self._evidence.record(records.denied(begun, verdict, refused))
+            await self._evidence.record(records.denied(begun, verdict, refused), papers_of(profile).documents)
             refused.details["evidence_id"] = names.envelope_id
             raise
         if least is not profile.isolation_floor:
