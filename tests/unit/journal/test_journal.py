@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.journal_checks import verified
 
+from ringfence.capability.canonical import digest_of
 from ringfence.clock import SystemClock
 from ringfence.database.port import Cursor
 from ringfence.database.sqlite import SqliteDatabase
@@ -108,6 +109,7 @@ def test_records_that_come_together_share_a_transaction(tmp_path: Path) -> None:
 def test_what_is_written_with_an_end_is_there_with_it_or_not_at_all(tmp_path: Path) -> None:
     journal, _ = journal_in(tmp_path)
     begin = begun()
+    digest = digest_of(b"text")
 
     def fail(cursor: Cursor) -> None:
         store.keep_document(cursor, "sha256:1", "policy", "text")
@@ -117,14 +119,14 @@ def test_what_is_written_with_an_end_is_there_with_it_or_not_at_all(tmp_path: Pa
         await journal.begin(begin)
         with pytest.raises(InvalidRequest):
             await journal.end(ended(begin), also=fail)
-        await journal.end(ended(begin), also=lambda cursor: store.keep_document(cursor, "sha256:2", "policy", "text"))
+        await journal.end(ended(begin), also=lambda cursor: store.keep_document(cursor, digest, "policy", "text"))
 
     asyncio.run(write())
     journal.close()
     database = SqliteDatabase.in_home(tmp_path)
     with database.reading() as cursor:
         assert store.document(cursor, "sha256:1") is None
-        assert store.document(cursor, "sha256:2") is not None
+        assert store.document(cursor, digest) is not None
     database.close()
     assert len(kept(tmp_path)) == 2
     verified(tmp_path)
