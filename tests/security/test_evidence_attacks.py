@@ -20,6 +20,7 @@ from ringfence.database.sqlite import SqliteDatabase
 from ringfence.errors import Denied, InvalidRequest, Unavailable
 from ringfence.evidence import records
 from ringfence.evidence.correlation import UNKNOWN, Correlation
+from ringfence.evidence.sealing import Head
 from ringfence.evidence.verify import Trust
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal import ed25519
@@ -403,3 +404,54 @@ def test_who_changes_what_executions_are_found_by_is_found(
     home = copied(left_by_a_dead_process, tmp_path)
     tampered_with(home, statement)
     assert not found_in(home).is_whole
+
+
+def test_a_text_that_somebody_took_away_does_not_pass_for_one_that_retention_pruned(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, "UPDATE journal_record SET body = NULL WHERE seq = 3")
+    assert not found_in(home).is_proven
+
+
+def test_a_front_that_somebody_cut_off_does_not_pass_for_one_that_retention_dropped(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(
+        home,
+        "UPDATE journal_log SET first_seq = 8, first_prev = (SELECT hash FROM journal_record WHERE seq = 7), "
+        "first_frontier = (SELECT frontier FROM journal_checkpoint WHERE size = 8)",
+    )
+    tampered_with(home, "DELETE FROM journal_record WHERE seq < 8")
+    tampered_with(home, "DELETE FROM journal_exec WHERE end_seq < 8")
+    assert not found_in(home).is_proven
+
+
+def test_nobody_without_the_key_gets_the_next_process_to_sign_a_history_that_he_wrote(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    forge(home)
+    run_once(home)
+    assert not found_in(home).is_proven
+
+
+def forge(home: Path) -> None:
+    """Write all of a log anew without its key: another tool, linked and listed as it should be, and no checkpoint."""
+    connection = sqlite3.connect(home / "ringfence.db")
+    (log_id,) = connection.execute("SELECT log_id FROM journal_log").fetchone()
+    head = Head.empty(log_id)
+    for place, text in connection.execute("SELECT place, body FROM journal_record ORDER BY place").fetchall():
+        members = {name: value for name, value in json.loads(text).items() if name not in SET_BY_THE_LOG}
+        sealed, head = head.seal({**members, "tool_name": "harmless"})
+        connection.execute(
+            "UPDATE journal_record SET body = ?, hash = ? WHERE place = ?", (sealed.text, sealed.hash, place)
+        )
+    connection.execute("UPDATE journal_exec SET tool_name = 'harmless'")
+    connection.execute("DELETE FROM journal_checkpoint")
+    connection.commit()
+    connection.close()
+
+
+SET_BY_THE_LOG = ("v", "log_id", "seq", "prev_hash")
