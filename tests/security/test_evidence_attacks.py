@@ -6,7 +6,10 @@ import asyncio
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -455,3 +458,32 @@ def forge(home: Path) -> None:
 
 
 SET_BY_THE_LOG = ("v", "log_id", "seq", "prev_hash")
+
+KILLED_IN_A_CONTAINER = """
+import sys, ringfence
+ringfence.run("print(1)", home=sys.argv[1])
+print("begun", flush=True)
+ringfence.run("import time; time.sleep(60)", home=sys.argv[1])
+"""
+
+
+@pytest.mark.needs("native")
+@pytest.mark.needs("root")
+def test_what_a_killed_container_had_begun_is_ended_by_the_next_one(tmp_path: Path) -> None:
+    boxed = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c"]
+    with subprocess.Popen([*boxed, KILLED_IN_A_CONTAINER, str(tmp_path)], stdout=subprocess.PIPE) as container:
+        assert container.stdout is not None
+        assert container.stdout.readline() == b"begun\n"
+        while not still_open(tmp_path):
+            time.sleep(0.01)
+        container.kill()
+    next_one = "import sys, ringfence; ringfence.run('print(2)', home=sys.argv[1])"
+    subprocess.run([*boxed, next_one, str(tmp_path)], check=True, timeout=50)
+    assert still_open(tmp_path) == []
+
+
+def still_open(home: Path) -> list[str]:
+    connection = sqlite3.connect(home / "ringfence.db")
+    found = [exec_id for (exec_id,) in connection.execute("SELECT exec_id FROM journal_open")]
+    connection.close()
+    return found
