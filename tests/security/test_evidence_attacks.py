@@ -31,6 +31,8 @@ from ringfence.journal.journal import Journal
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import Signer, key_in_home
 from ringfence.operation import CodeRun, Language
+from ringfence.operation.brokered import ProcExec
+from ringfence.operation.needs import HostUse
 
 NAMES = TimeOrdered()
 PATIENCE = 10.0
@@ -198,6 +200,21 @@ async def test_the_names_that_come_with_a_false_grant_neither_fill_nor_forge_nor
     journal.close()
     (size,) = sizes(tmp_path)
     assert size < 10_000
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [ProcExec("ls\udc80", ()), ProcExec("ls\x1b[31m\n", ()), ProcExec("a" * 100_000, ()), HostUse("/\udc80")],
+)
+async def test_no_name_keeps_its_own_refusal_out_of_the_journal(tmp_path: Path, operation: Any) -> None:
+    who = records.Asked("t", "u", "c", "proc_exec", UNKNOWN)
+    names = records.Names(NAMES.new("ex"), NAMES.new("ev"))
+    record = records.turned_away(names, operation, who, Denied("no", reason="no"), now_ms=1)
+    assert record["capability"].isprintable()
+    journal = journal_in(tmp_path)
+    await journal.record(record)
+    journal.close()
+    verified(tmp_path)
 
 
 @pytest.mark.needs("native")
