@@ -254,6 +254,57 @@ async def test_what_cannot_be_kept_of_a_run_is_said_and_takes_nothing_from_its_r
         assert "artifacts_path" not in json.loads(end)
 
 
+MANY_AT_ONCE = """
+import ctypes, os, sys, threading
+from pathlib import Path
+from ringfence.errors import QuotaExceeded
+from ringfence.outcome import ExecutionResult, Status
+from ringfence.workspaces import exec_files
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x20000) or libc.mount(None, b"/", None, 0x44000, None):
+    raise OSError(ctypes.get_errno(), "unshare")
+home = sys.argv[1]
+if libc.mount(b"tmpfs", home.encode(), b"tmpfs", 0, b"size=100m"):
+    raise OSError(ctypes.get_errno(), "mount")
+output, least, write = bytes(30 << 20), [1 << 40], os.write
+def watched(fd, data):
+    written = write(fd, data)
+    disk = os.statvfs(home)
+    least.append(disk.f_bavail * disk.f_frsize)
+    return written
+os.write = watched
+together, look = threading.Barrier(6), os.fstatvfs
+def looked(fd):
+    seen = look(fd)
+    try:
+        together.wait(0.5)  # whoever may look at the same time has looked before anybody writes
+    except threading.BrokenBarrierError:
+        pass
+    return seen
+os.fstatvfs = looked
+result = ExecutionResult(
+    Status.SUCCEEDED, exit_code=0, stdout_raw=output, stderr_raw=b"", stdout_bytes=len(output), stderr_bytes=0
+)
+def keep(number):
+    try:
+        exec_files.write_exec_files(Path(home), "p", f"ex_{number}", result, manifest={}, meta={}, durable=False)
+    except QuotaExceeded:
+        pass
+threads = [threading.Thread(target=keep, args=(number,)) for number in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(min(least) >= 60 << 20, len(os.listdir(home + "/workspace/projects/p/artifacts")))
+"""
+
+
+@pytest.mark.needs("root")
+def test_runs_that_end_together_do_not_count_on_the_same_free_space(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_AT_ONCE, str(tmp_path)], capture_output=True, text=True, timeout=50
+    )
+    assert done.stdout.split() == ["True", "1"], done.stderr
+
+
 # --- who holds the disk ---
 
 
