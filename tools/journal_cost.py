@@ -21,7 +21,7 @@ from ringfence.budgets.owner import this_process
 from ringfence.database.address import open_database
 from ringfence.database.port import Database
 from ringfence.database.sqlite import DATABASE_NAME
-from ringfence.journal import store
+from ringfence.journal import finding, store
 from ringfence.journal.store import Exec, LogState, Row
 
 ROUNDS = 400
@@ -115,7 +115,7 @@ def fetch(database: Database, exec_id: str) -> None:
 def first_page(database: Database, filters: dict[str, str]) -> None:
     """List a page of execs."""
     with database.reading() as cursor:
-        if len(store.list_execs(cursor, filters, limit=PAGE)) != PAGE:
+        if len(finding.list_execs(cursor, filters, limit=PAGE)) != PAGE:
             raise LookupError(filters)
 
 

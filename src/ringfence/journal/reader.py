@@ -11,7 +11,7 @@ from ringfence.errors import InvalidRequest
 from ringfence.evidence.merkle import Frontier, inclusion_proof, roots_in
 from ringfence.evidence.note import Checkpoint, log_origin, read_note
 from ringfence.evidence.verify import Report, Row, Start, Trust, verify_log
-from ringfence.journal import store
+from ringfence.journal import finding, store
 from ringfence.journal.index import MOST_LOGS, Index, damaged_documents, strays
 
 if TYPE_CHECKING:
@@ -86,8 +86,10 @@ class Reader:
         before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> tuple[store.Exec, ...]:
-        """Return a page of what is over, newest first; see `store.list_execs`."""
-        return store.list_execs(self._cursor, filters, since_ms=since_ms, until_ms=until_ms, before=before, limit=limit)
+        """Return a page of what is over, newest first; see `finding.list_execs`."""
+        return finding.list_execs(
+            self._cursor, filters, since_ms=since_ms, until_ms=until_ms, before=before, limit=limit
+        )
 
     def running(self) -> tuple[store.OpenExec, ...]:
         """Return what has begun and not ended, or whose end nobody wrote yet."""
@@ -97,7 +99,7 @@ class Reader:
         """Return an execution by its `exec_id`, or by its `evidence_id`."""
         found = store.exec_by_id(self._cursor, name)
         if found is None:
-            named = store.list_execs(self._cursor, {"envelope_id": name}, limit=1)
+            named = finding.list_execs(self._cursor, {"envelope_id": name}, limit=1)
             if not named:
                 return None
             found = named[0]

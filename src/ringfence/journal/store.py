@@ -5,7 +5,7 @@ Nothing is hashed here: what a record says and how it is sealed is decided befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,7 +15,7 @@ from ringfence.database.migrations import RECORDS_PER_LOG
 from ringfence.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
-    from ringfence.database.port import Cursor, Value
+    from ringfence.database.port import Cursor
 
 NO_HASH: Final = bytes(32)
 _ROWS_AT_ONCE = 500
@@ -300,67 +300,6 @@ def exec_by_id(cursor: Cursor, exec_id: str) -> Exec | OpenExec | None:
     return None if begun is None else OpenExec(*begun)
 
 
-def list_execs(
-    cursor: Cursor,
-    filters: Mapping[str, str],
-    *,
-    since_ms: int | None = None,
-    until_ms: int | None = None,
-    before: tuple[int, str] | None = None,
-    limit: int = 50,
-) -> tuple[Exec, ...]:
-    """Return a page of the execs that are over, newest first.
-
-    Args:
-        cursor: Of the caller's transaction.
-        filters: What they must have: any of `ID_FIELDS`, and `outcome`.
-        since_ms: Not those that started earlier.
-        until_ms: Not those that started then or later.
-        before: The `started_ms` and `exec_id` that the page before this one ended with.
-        limit: How many at most.
-
-    Raises:
-        InvalidRequest: There is no such filter.
-    """
-    conditions, values = _conditions(filters)
-    for condition, bound in (("started_ms >= ?", since_ms), ("started_ms < ?", until_ms)):
-        if bound is not None:
-            conditions.append(condition)
-            values.append(bound)
-    if before is not None:
-        conditions.append("(started_ms, exec_id) < (?, ?)")
-        values.extend(before)
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    # the limit is part of the statement: a server that does not know it plans anew each time
-    found = cursor.execute(
-        f"SELECT {EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT {int(limit)}",
-        values,
-    ).fetchall()
-    return tuple(Exec(*row) for row in found)
-
-
-def _conditions(filters: Mapping[str, str]) -> tuple[list[str], list[Value]]:
-    unknown = sorted(filters.keys() - {*ID_FIELDS, "outcome"})
-    if unknown:
-        raise InvalidRequest(f"execs are not found by {', '.join(unknown)}; known: outcome, {', '.join(ID_FIELDS)}")
-    conditions: list[str] = []
-    values: list[Value] = []
-    led = False
-    for field in (*ID_FIELDS[:-1], "outcome", ID_FIELDS[-1]):
-        if field not in filters:
-            continue
-        values.append(filters[field])
-        # one index leads, and no engine has to guess which: what is computed matches none, and what all share has none
-        if led and filters[field] != _SHARED.get(field):
-            conditions.append(f"{field} || '' = ?")
-            continue
-        conditions.append(f"{field} = ?")
-        led = led or filters[field] != _SHARED.get(field)
-        if field in _SHARED and filters[field] != _SHARED[field]:
-            conditions.append(f"{field} <> '{_SHARED[field]}'")
-    return conditions, values
-
-
 # --- checkpoints and documents ---
 
 
@@ -420,8 +359,6 @@ EXEC_COLUMNS = ", ".join(_EXEC_FIELDS)
 _INSERT_EXEC = (
     f"INSERT INTO journal_exec ({EXEC_COLUMNS}) VALUES ({', '.join('?' for _ in _EXEC_FIELDS)}) ON CONFLICT DO NOTHING"
 )
-# what almost every exec has; its index leaves those out, and is used only where the question says so too
-_SHARED = {"tenant": "local", "subject_id": "local", "outcome": "succeeded"}
 
 
 def place(log: int, seq: int) -> int:

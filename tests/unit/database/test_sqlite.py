@@ -18,7 +18,7 @@ from tests.unit.journal.entries import row, run
 from ringfence.budgets.owner import this_process
 from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
 from ringfence.errors import Unavailable
-from ringfence.journal import store
+from ringfence.journal import finding, store
 from ringfence.journal.store import LogState
 
 ME = this_process()
@@ -63,7 +63,7 @@ def goes_on(database: SqliteDatabase, log: LogState, written: int) -> None:
     with database.transaction() as cursor:
         assert store.state(cursor, log.number).size == 2 * written
         assert store.open_execs(cursor) == ()
-        assert len(store.list_execs(cursor, {}, limit=100_000)) == written
+        assert len(finding.list_execs(cursor, {}, limit=100_000)) == written
     append(database, log, written)
 
 

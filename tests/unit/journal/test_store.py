@@ -13,7 +13,7 @@ from tests.unit.journal.entries import DEAD, checkpoint, row, run
 from ringfence.budgets.owner import this_process
 from ringfence.database.port import Cursor, Database
 from ringfence.errors import InvalidRequest, Unavailable
-from ringfence.journal import store
+from ringfence.journal import finding, store
 from ringfence.journal.store import NO_HASH, Exec, LogState, LogTaken, OpenExec
 
 ME = this_process()
@@ -232,7 +232,7 @@ def test_execs_are_found_by_every_field_newest_first(listed: tuple[Database, dic
     with database.reading() as cursor:
         for value in (*values, "nobody"):
             wanted = [name for name, each in sorted(execs.items(), reverse=True) if getattr(each, field) == value]
-            assert names(store.list_execs(cursor, {field: value})) == wanted
+            assert names(finding.list_execs(cursor, {field: value})) == wanted
 
 
 def test_filters_and_times_are_taken_together(listed: tuple[Database, dict[str, Exec]]) -> None:
@@ -246,7 +246,7 @@ def test_filters_and_times_are_taken_together(listed: tuple[Database, dict[str, 
     ]
     assert 0 < len(wanted) < 20
     with database.reading() as cursor:
-        assert names(store.list_execs(cursor, filters, since_ms=since, until_ms=until)) == wanted
+        assert names(finding.list_execs(cursor, filters, since_ms=since, until_ms=until)) == wanted
 
 
 def test_pages_follow_each_other_without_gap_or_repetition_also_where_times_are_equal(database: Database) -> None:
@@ -255,10 +255,10 @@ def test_pages_follow_each_other_without_gap_or_repetition_also_where_times_are_
             store.close_exec(cursor, Exec(f"ex-{number:02}", 1, number, number, 100 + number // 7, "denied"))
     seen: list[str] = []
     with database.reading() as cursor:
-        page = store.list_execs(cursor, {}, limit=4)
+        page = finding.list_execs(cursor, {}, limit=4)
         while page:
             seen += names(page)
-            page = store.list_execs(cursor, {}, before=(page[-1].started_ms, page[-1].exec_id), limit=4)
+            page = finding.list_execs(cursor, {}, before=(page[-1].started_ms, page[-1].exec_id), limit=4)
     assert seen == [f"ex-{number:02}" for number in reversed(range(25))]
 
 
@@ -266,9 +266,9 @@ def test_a_filter_that_nobody_knows_is_refused_and_never_becomes_part_of_a_state
     with database.transaction() as cursor:
         for name in ("exec_id = '' OR 1", "colour", "log"):
             with pytest.raises(InvalidRequest):
-                store.list_execs(cursor, {name: "x"})
+                finding.list_execs(cursor, {name: "x"})
         hostile = "' OR 1 = 1; DROP TABLE journal_exec; -- %s ?"
-        assert store.list_execs(cursor, {"session_id": hostile, "tool_name": hostile}) == ()
+        assert finding.list_execs(cursor, {"session_id": hostile, "tool_name": hostile}) == ()
 
 
 @pytest.mark.parametrize("field", [*store.ID_FIELDS, "outcome"])
@@ -289,7 +289,7 @@ def test_a_list_by_any_field_can_be_read_off_its_index_without_sorting(databases
                 return cursor.execute(statement, values)
 
         filters = {field: "x", "tool_name": "y"}
-        store.list_execs(Spy(), filters, since_ms=1, before=(9, "z"))  # type: ignore[arg-type]
+        finding.list_execs(Spy(), filters, since_ms=1, before=(9, "z"))  # type: ignore[arg-type]
     plan = " ".join(seen)
     assert f"journal_exec_{field}" in plan
     assert not any(word in plan for word in ("TEMP B-TREE", "Sort"))
