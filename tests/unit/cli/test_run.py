@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from ringfence.errors import InvalidRequest
+from ringfence.evidence.correlation import Correlation
 from ringfence.interfaces.cli.main import main
 from ringfence.interfaces.cli.run import run_command
+from ringfence.interfaces.cli.usage import UsageError
 from ringfence.outcome import Artifact, ExecutionResult, Status
 
 
@@ -79,10 +81,28 @@ def test_what_the_person_asked_for_is_what_runs(tmp_path: Path) -> None:
                 "isolation": "auto",
                 "security_mode": "strict",
                 "pool_size": 0,
+                "correlation": Correlation(project_id="p"),
                 "inputs": {"data.csv": b"a,b\n"},
             },
         )
     ]
+
+
+def test_whose_work_it_is_and_where_its_evidence_goes_is_passed_on() -> None:
+    run = ScriptedRun(SUCCEEDED)
+    words = ["-c", "x", "--no-stdin", "--home", "h", "--correlate", "task=T-7", "--correlate", "user_id=ada=1"]
+    assert run_command("run", words, run=run) == 0
+    (_, asked), *_ = run.asked
+    assert asked["home"] == "h"
+    assert asked["correlation"] == Correlation(task_id="T-7", user_id="ada=1")
+
+
+@pytest.mark.parametrize("pairs", [["task"], ["nobody=1"], ["task=1", "task_id=2"], ["exec=1"]])
+def test_a_correlation_that_is_none_is_refused_before_anything_runs(pairs: list[str]) -> None:
+    run = ScriptedRun(SUCCEEDED)
+    with pytest.raises(UsageError, match="--correlate"):
+        run_command("run", ["-c", "x", *(word for pair in pairs for word in ("--correlate", pair))], run=run)
+    assert run.asked == []
 
 
 def test_output_comes_through_raw_when_it_is_not_a_terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -170,7 +190,7 @@ def test_a_json_flag_of_the_guest_is_not_ours(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("name", ["serve", "mcp", "skill", "evidence", "workspace"])
+@pytest.mark.parametrize("name", ["serve", "mcp", "skill", "workspace"])
 def test_a_command_whose_part_has_not_landed_says_so(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name]) == 2
     assert "not_in_this_version" in capsys.readouterr().err

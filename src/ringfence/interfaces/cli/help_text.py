@@ -12,6 +12,8 @@ ringfence: run what a model wrote, in real isolation.
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
   ringfence grant issue|attenuate|inspect|revoke   what an agent may do in one call, signed
   ringfence key create|list|revoke     the keys that sign grants
+  ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
+  ringfence metrics                    the same in numbers, for Prometheus
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -33,6 +35,9 @@ _RUN_OPTIONS = """\
   --project ID          keep /workspace/work between the runs of one project
   --policy FILE         run under this policy; what it does not allow is refused, and nothing runs
   --role R              one of the policy's agent roles
+  --correlate NAME=ID   whose work it is, to find its evidence by: user, space, conversation, turn, task, project,
+                        skill, request or traceparent; repeatable
+  --home DIR            where state and evidence are kept, instead of $RINGFENCE_HOME
   --stdin, --no-stdin   read standard input for the program, or do not; by default a pipe or file is read
   --passthrough         exit with the program's own exit code
   --json                print the result as one JSON object, and nothing else
@@ -95,6 +100,8 @@ ringfence policy explain --policy FILE [--tool T] [--role R] [--manifest FILE] [
 ringfence policy check --policy FILE --op JSON [--tool T] [--role R] [--manifest FILE] [--grant FILE] [--json]
 ringfence policy test FILE [--json]
 ringfence policy diff OLD NEW [--fail-on-widening] [--json]
+ringfence policy replay --policy CANDIDATE [--since WHEN] [--until WHEN] [--strict] [--home DIR] [--json]
+ringfence policy show --hash DIGEST [--home DIR] [--json]
 
 lint finds unknown keys, wrong values, circles, unknown names and rules that their own examples refute, each with its
 file, line, column and fix. Exit code 2 when there are errors; warnings alone give 0.
@@ -122,7 +129,69 @@ or not known. Exit code 1 with --fail-on-widening unless every change narrows.
 
   --json                 one JSON object with the same, and nothing else
 
-'replay' is not in this version.
+replay asks of every call in the evidence how CANDIDATE would decide it: "14 past calls of code_run would now be
+denied". WHEN is as for 'evidence list'. Exit code 1 when a decision changes, with --strict also
+when one cannot be told.
+
+show prints the exact text of a policy that decisions were made under; 'evidence show' names its digest.
+""",
+    "evidence": """\
+ringfence evidence list [SELECTION] [--limit N] [--cursor C]       executions, newest first
+ringfence evidence show ID [--audit | --public]                    one of them, by its exec_id or evidence_id
+ringfence evidence verify [FILE] [--key VKEY|FILE]... [--checkpoint FILE]...   whether all is what was written
+ringfence evidence export --format FORMAT [SELECTION | --exec ID...] [--output FILE]
+ringfence evidence replay ID|SELECTION [--level decision|simulate|reexecute] [--policy CANDIDATE]
+ringfence evidence report [--since WHEN] [--until WHEN] [--unused-rules --policy FILE]
+ringfence evidence prune --older-than AGE [--rows] [--content] --yes
+ringfence evidence hold add FIELD=VALUE [--reason TEXT] | list | release HOLD_ID
+ringfence evidence content on | off | status | forget --yes         whether contents are kept, encrypted, for replays
+ringfence evidence key | checkpoint | document DIGEST              what is given to auditors
+
+All take --json (one object, nothing else) and --home DIR (instead of $RINGFENCE_HOME).
+
+SELECTION narrows by --status ok|error|denied|running, --outcome O, --tool T, --tenant T, --subject S, --user ID,
+--space ID, --session ID, --conversation ID, --turn ID, --task ID, --project ID, --skill ID, --call ID, --since WHEN and
+--until WHEN, where WHEN is 90s, 15m, 1h, 7d, 2w, 2026-03-01 or 2026-03-01T08:00Z.
+
+list holds each row against its hash; one that was tampered with is still listed, and marked. What has not ended is
+'running', or 'orphaned (not yet closed)' when the process that ran it is gone; the next run in the home closes it.
+show prints both records, their place in the log and the proof that they are in it. --public leaves out what only
+auditors see: grant, policy, limits and isolation. Exit code 3 when a record is not what was written.
+
+verify reads every record. Without FILE it verifies the home against the home's own key, unless --key is given: that
+shows that nobody without the key edited anything. With FILE it verifies a bundle or a log that was exported, and needs
+no home: give the key ('evidence key' prints it) or checkpoints ('evidence checkpoint' prints them) that you had from
+somewhere else, or it says 'signer unproven'. The first record that was altered, removed, inserted or moved is named;
+a missing tail is seen against a checkpoint.
+Exit codes of verify: 0 whole and proven, 1 whole and the signer unproven, 3 tampered with, 2 and 7 as everywhere.
+
+export writes FILE whole or not at all, for its owner alone; without --output to standard output. Formats:
+  bundle        the records with proofs, checkpoints and policies, as an in-toto statement in a DSSE envelope; so is
+                'in-toto'. It proves itself: see verify
+  log           every log of the home, whole, as JSON lines; proves itself too
+  audit-json    one flat JSON line for each execution that is over, newest first
+  cloudevents, ocsf, otlp   one JSON line for each record, event, or 100 spans
+
+replay decides again from the stored policy and grant (decision), takes the result out of the content store (simulate),
+or runs the program once more and compares digests (reexecute); the last two need contents that were kept ('content
+on', which evidence itself never holds). --policy decides by another policy. Exit code 0 when all came out the same, 1
+when something differs, 7 when it cannot be told.
+
+prune takes away the texts of old records and keeps their hashes, so that the rest still verifies; with --rows whole
+records up to a checkpoint, with --content the kept contents. What a hold is on stays. All three are recorded.
+
+  ringfence evidence list --since 1h --status denied
+  ringfence evidence export --format bundle --task T-7 --output T-7.bundle
+  ringfence evidence verify T-7.bundle --key audit.vkey
+""",
+    "metrics": """\
+ringfence metrics [--no-aliases] [--openmetrics] [--home DIR]
+
+Print what the evidence of a home amounts to, in the text format that Prometheus scrapes. What was counted is kept in
+the home, so the next call reads only what is new.
+
+  --no-aliases   without the older names of the same numbers
+  --openmetrics  in the OpenMetrics 1.0 form
 """,
     "grant": """\
 ringfence grant issue --tool T --call ID [OPTIONS]       sign what the policy gives a role for one call; print the token
@@ -176,7 +245,6 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 PENDING_COMMANDS = {
     "serve": "the HTTP service",
     "mcp": "the MCP server",
-    "evidence": "the evidence journal",
     "skill": "skills",
     "approvals": "approvals",
     "ps": "long-running processes",

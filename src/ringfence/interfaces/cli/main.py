@@ -80,6 +80,14 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.policy import policy_command
 
         return policy_command
+    if name == "evidence":
+        from ringfence.interfaces.cli.evidence import evidence_command
+
+        return evidence_command
+    if name == "metrics":
+        from ringfence.interfaces.cli.metrics import metrics_command
+
+        return metrics_command
     if name == "grant":
         from ringfence.interfaces.cli.grant import grant_command
 

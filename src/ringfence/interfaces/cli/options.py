@@ -46,6 +46,8 @@ class RunOptions:
     project: str | None = None
     policy: str | None = None
     role: str | None = None
+    home: str | None = None
+    correlation: Mapping[str, str] | None = None
     stdin: bool | None = None
     passthrough: bool = False
     json: bool = False
@@ -80,6 +82,8 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         project=parsed.project,
         policy=parsed.policy,
         role=parsed.role,
+        home=parsed.home,
+        correlation=_correlation(parsed.correlate),
         stdin=parsed.stdin,
         passthrough=parsed.passthrough,
         json=parsed.json,
@@ -115,6 +119,8 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--project")
     parser.add_argument("--policy")
     parser.add_argument("--role")
+    parser.add_argument("--home")
+    parser.add_argument("--correlate", action="append", default=[])
     parser.add_argument("--stdin", action=argparse.BooleanOptionalAction)
     parser.add_argument("--passthrough", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -182,6 +188,28 @@ def _environment(pairs: Sequence[str]) -> dict[str, str] | None:
             raise UsageError(f"--env {pair!r} is not K=V", fix="write it as --env NAME=value")
         env[name] = value
     return env or None
+
+
+def _correlation(pairs: Sequence[str]) -> dict[str, str] | None:
+    """Read what the evidence is to be found by; `user=u1` and `user_id=u1` are the same."""
+    if not pairs:
+        return None
+    from ringfence.evidence.correlation import NAMES
+
+    known = {name.removesuffix("_id"): name for name in NAMES}
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        field = known.get(name.removesuffix("_id"))
+        if field is None or not equals:
+            raise UsageError(
+                f"--correlate {pair!r} is not NAME=VALUE with a name that is known",
+                fix=f"NAME is one of {', '.join(known)}",
+            )
+        if field in found:
+            raise UsageError(f"--correlate gives {name} twice", fix="give it once")
+        found[field] = value
+    return found
 
 
 def _positive_seconds(text: str) -> float:

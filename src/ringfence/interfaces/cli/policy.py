@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.interfaces.cli.options import StrictParser
@@ -12,19 +14,12 @@ from ringfence.interfaces.cli.usage import UsageError
 if TYPE_CHECKING:
     from ringfence.authority.policy import PolicySnapshot
 
-_ACTIONS = ("lint", "check", "explain", "test", "diff")
-_PENDING_ACTIONS = {"replay": "the evidence journal"}
+_ACTIONS = ("lint", "check", "explain", "test", "diff", "replay", "show")
 
 
 def policy_command(words: Sequence[str]) -> int:
     """Carry out `ringfence policy ACTION` and return the exit code."""
     action, rest = (words[0], list(words[1:])) if words else ("", [])
-    if action in _PENDING_ACTIONS:
-        raise UsageError(
-            f"'ringfence policy {action}' is not in this version; it arrives with {_PENDING_ACTIONS[action]}",
-            reason="not_in_this_version",
-            fix="see 'ringfence policy --help' for what is here",
-        )
     if action not in _ACTIONS:
         wrong = f"there is no 'ringfence policy {action}'" if action else "'ringfence policy' takes an action"
         raise UsageError(wrong, fix=f"give one of {', '.join(_ACTIONS)} first")
@@ -34,6 +29,10 @@ def policy_command(words: Sequence[str]) -> int:
         from ringfence.interfaces.cli.policy_diff import diff_command
 
         return diff_command(rest)
+    if action == "replay":
+        return _replay(rest)
+    if action == "show":
+        return _show(rest)
     if action == "explain":
         from ringfence.interfaces.cli.policy_explain import explain_command
 
@@ -115,6 +114,42 @@ def _lint(words: list[str]) -> int:
         sys.stdout.write(one_line(f"{options.file}: {_counted(wrong, 'error')}, {_counted(doubtful, 'warning')}"))
         sys.stdout.flush()
     return 2 if wrong else 0
+
+
+def _replay(words: list[str]) -> int:
+    from ringfence.interfaces.cli.evidence_desk import open_desk
+    from ringfence.interfaces.cli.evidence_records import JournalRecords
+    from ringfence.interfaces.cli.policy_replay import replay_command
+
+    # which home is the business of whoever opens it; what is left is for the replay to read
+    parser = StrictParser(prog="ringfence policy replay")
+    parser.add_argument("--home", type=Path)
+    options, rest = parser.parse_known_args(words)
+    desk = open_desk(options.home)
+    with ExitStack() as opened:
+        journal: list[JournalRecords] = []
+
+        def evidence() -> JournalRecords:
+            journal.append(JournalRecords(desk, opened.enter_context(desk.reading())))
+            return journal[0]
+
+        code = replay_command(rest, evidence, desk.now_ms)
+        for each in journal:
+            each.warn()
+    return code
+
+
+def _show(words: list[str]) -> int:
+    """Print the exact text of a policy that decisions were made under."""
+    parser = StrictParser(prog="ringfence policy show")
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--hash", required=True)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(words)
+    from ringfence.interfaces.cli.evidence_hand_out import document_command
+
+    home = [] if options.home is None else ["--home", str(options.home)]
+    return document_command([*home, *(["--json"] if options.json else []), options.hash])
 
 
 def _counted(number: int, what: str) -> str:

@@ -59,6 +59,15 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         # One run, one worker: parking others for runs that never come would only cost time.
         "pool_size": 0,
     }
+    if options.home is not None:
+        request["home"] = options.home
+    correlation = dict(options.correlation or {})
+    if options.project is not None:
+        correlation.setdefault("project_id", options.project)
+    if correlation:
+        from ringfence.evidence.correlation import Correlation  # not at the top: most runs are nobody's in particular
+
+        request["correlation"] = Correlation(**correlation)
     return request | ({"inputs": inputs} if inputs else {})
 
 

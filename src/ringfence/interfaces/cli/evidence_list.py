@@ -1,0 +1,182 @@
+"""`ringfence evidence list`: executions newest first, each row held against the hash of its records as it is shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ringfence.interfaces.cli.evidence_desk import (
+    ALTERED,
+    INTACT,
+    MISSING,
+    PRUNED,
+    Read,
+    open_desk,
+    parser,
+    read_place,
+    say,
+    shown_time,
+)
+from ringfence.interfaces.cli.evidence_selection import (
+    Selection,
+    add_selection,
+    from_cursor,
+    page,
+    read_selection,
+    to_cursor,
+)
+from ringfence.interfaces.cli.options import positive_count
+
+if TYPE_CHECKING:
+    from ringfence.journal.reader import Execution, Reader
+    from ringfence.journal.store import Exec
+
+ORPHANED = "orphaned (not yet closed)"
+_SHOWN_IDS = (
+    "tenant",
+    "subject_id",
+    "user_id",
+    "space_id",
+    "session_id",
+    "conversation_id",
+    "turn_id",
+    "task_id",
+    "project_id",
+    "skill_id",
+    "tool_name",
+    "call_id",
+)
+_WORST_FIRST = (ALTERED, MISSING, PRUNED, INTACT)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One execution as it is listed: what its records say, and whether they are what was written."""
+
+    exec_id: str
+    evidence_id: str
+    started_ms: int
+    outcome: str
+    integrity: str
+    begin: Read
+    end: Read | None
+    row: Exec | None = None
+
+    def told(self, name: str) -> Any:
+        """Return what the end says, or the begin where it says nothing; of pruned records the index alone is left."""
+        for read in (self.end, self.begin):
+            if read is not None and name in read.members:
+                return read.members[name]
+        return getattr(self.row, name, None) if self.integrity == PRUNED else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as one object; what is not known is left out."""
+        fields = {
+            "exec_id": self.exec_id,
+            "evidence_id": self.evidence_id,
+            "started": shown_time(self.started_ms),
+            "started_ms": self.started_ms,
+            "outcome": self.outcome,
+            "integrity": self.integrity,
+            "log_id": self.begin.place.log_id,
+            "begin_seq": self.begin.place.seq,
+            "end_seq": None if self.end is None else self.end.place.seq,
+        }
+        names = (*_SHOWN_IDS, "status", "capability", "duration_ms", "exit_code", "error_code", "reason")
+        fields.update((name, self.told(name)) for name in names)
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+def list_command(words: Sequence[str]) -> int:
+    """Carry out `ringfence evidence list` and return the exit code: 3 when a listed row is not what was written."""
+    taken = parser("list")
+    add_selection(taken)
+    taken.add_argument("--limit", type=positive_count, default=20)
+    taken.add_argument("--cursor")
+    options = taken.parse_args(list(words))
+    desk = open_desk(options.home)
+    selection = read_selection(options, desk.now_ms)
+    before = None if options.cursor is None else from_cursor(options.cursor)
+    limit = min(options.limit, 1000)
+    with desk.reading() as reader:
+        rows = [*running(reader, selection)] if before is None and selection.is_running else []
+        found, more = page(reader, selection, before, limit)
+        rows += [listed(reader, each) for each in found]
+    cursor = to_cursor(found[-1]) if more else None
+    if options.json:
+        from ringfence.interfaces.cli.policy import print_json
+
+        broken = sum(row.integrity in (ALTERED, MISSING) for row in rows)
+        print_json({"success": not broken, "execs": [row.to_json() for row in rows], "cursor": cursor})
+    else:
+        _show(rows, cursor, selection)
+    return 3 if any(row.integrity in (ALTERED, MISSING) for row in rows) else 0
+
+
+def listed(reader: Reader, row: Exec) -> Listed:
+    """Return an execution that is over, as its records tell it; the index they are found by proves nothing."""
+    execution = reader.execution(row.exec_id)
+    assert execution is not None  # noqa: S101  it was found in the same snapshot
+    begin = read_place(execution.begin)
+    end = begin if execution.end is None or execution.end == execution.begin else read_place(execution.end)
+    states = {begin.state, end.state}
+    integrity = next(state for state in _WORST_FIRST if state in states)
+    outcome = end.members.get("outcome", row.outcome)
+    if integrity == INTACT and not _is_of(row, execution, outcome):
+        integrity = ALTERED  # the records are whole, and the index says something else about them
+    return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(outcome), integrity, begin, end, row)
+
+
+def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
+    """Yield what has not ended, newest first, and say of what never will that its owner is gone."""
+    from ringfence.budgets.owner import is_gone
+
+    over = {log.number: not log.held or is_gone(log.owner) for log in reader.logs()}
+    for begun in reversed(reader.running()):
+        execution = reader.execution(begun.exec_id)
+        if execution is None:
+            continue
+        begin = read_place(execution.begin)
+        said = begin.members
+        at = said["time_ms"] if type(said.get("time_ms")) is int else 0
+        is_wanted = all(said.get(field) == value for field, value in selection.filters.items())
+        is_within = (selection.since_ms or 0) <= at and (selection.until_ms is None or at < selection.until_ms)
+        if is_wanted and is_within:
+            outcome = ORPHANED if over.get(begun.log, True) else "running"
+            yield Listed(begun.exec_id, str(said.get("envelope_id", "")), at, outcome, begin.state, begin, None)
+
+
+def _is_of(row: Exec, execution: Execution, outcome: Any) -> bool:
+    begin = read_place(execution.begin).members
+    found_by = all(begin.get(name) == getattr(row, name) for name in _SHOWN_IDS)
+    return begin.get("exec_id") == row.exec_id and found_by and outcome == row.outcome
+
+
+def _show(rows: Sequence[Listed], cursor: str | None, selection: Selection) -> None:
+    if not rows:
+        say("there is no execution" if selection.is_everything else "no execution is like that")
+        return
+    widths = [max(len(cell) for cell in column) for column in zip(*map(_cells, rows), strict=True)]
+    for row in rows:
+        cells = "  ".join(cell.ljust(width) for cell, width in zip(_cells(row), widths, strict=True))
+        mark = {ALTERED: "  ALTERED", MISSING: "  RECORD MISSING", PRUNED: "  (pruned)"}.get(row.integrity, "")
+        why = " ".join(str(self) for self in (row.told("error_code"), row.told("reason")) if self)
+        say(f"{shown_time(row.started_ms)}  {cells}{mark}{'  ' + why if why else ''}".rstrip())
+    broken = sum(row.integrity in (ALTERED, MISSING) for row in rows)
+    if broken:
+        say(f"{broken} of these are not what was written: 'ringfence evidence verify' says where")
+    if cursor is not None:
+        sys.stdout.flush()
+        sys.stderr.write(f"ringfence: there are more; go on with --cursor {cursor}\n")
+
+
+def _cells(row: Listed) -> tuple[str, ...]:
+    duration = row.told("duration_ms")
+    return (
+        row.exec_id,
+        row.outcome,
+        str(row.told("tool_name") or "?"),
+        "" if duration is None else f"{duration} ms".rjust(9),
+    )
