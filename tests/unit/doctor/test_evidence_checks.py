@@ -86,9 +86,9 @@ def test_what_was_left_undone_is_told_with_what_it_means_and_what_ends_it(undone
     assert found.fix
 
 
-@pytest.mark.parametrize("waiting", [{"unsigned": 7}, {"backlog": 7}])
-def test_what_a_living_writer_will_sign_and_send_is_nothing_to_worry_about(waiting: dict[str, int]) -> None:
-    assert statuses(replace(WRITTEN, is_written_now=True, **waiting))[1] is Health.OK
+@pytest.mark.parametrize("waiting", [replace(WRITTEN, unsigned=7), replace(WRITTEN, backlog=7)])
+def test_what_a_living_writer_will_sign_and_send_is_nothing_to_worry_about(waiting: Journal) -> None:
+    assert statuses(replace(waiting, is_written_now=True))[1] is Health.OK
 
 
 def test_who_is_told_of_violations_is_named() -> None:
