@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ringfence.database.sqlite import SqliteDatabase
+from ringfence.database.address import open_database
 from ringfence.evidence.verify import Trust
 from ringfence.journal import ed25519
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import key_in_home
 
 
-def verified(home: Path) -> Verified:
-    """Verify the journal of `home` and return what was found."""
+def verified(home: Path, url: str | None = None) -> Verified:
+    """Verify the journal of `home`, in its own file or at `url`, and return what was found."""
     key = key_in_home(home)
     assert key is not None
-    database = SqliteDatabase.in_home(home)
+    database = open_database(home, url)
     try:
         with reading(database) as reader:
             found = reader.verify(Trust(ed25519.verify, keys=(key,)))

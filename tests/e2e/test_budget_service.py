@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -53,7 +55,8 @@ async def test_the_service_counts_every_call_and_its_no_holds(service: Service, 
         with pytest.raises(QuotaExceeded) as refusal:
             await write(held, "work/c")
         assert refusal.value.reason == "calls"
-    assert not (tmp_path / "home" / DATABASE_NAME).exists()
+    with closing(sqlite3.connect(tmp_path / "home" / DATABASE_NAME)) as here:
+        assert here.execute("SELECT count(*) FROM budget_account").fetchone() == (0,)
     # two were held and settled, the third was refused
     assert [path.count("/") for path, _ in service.asked] == [1, 3, 1, 3, 1]
     assert service.open == {}

@@ -1,4 +1,4 @@
-"""`ringfence evidence` as an operator and an auditor use it: real runs, and real tampering with the file they are in."""
+"""`ringfence evidence` as operators and auditors use it: real runs, and real tampering with the file they are in."""
 
 from __future__ import annotations
 

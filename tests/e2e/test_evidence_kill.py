@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.conftest import Databases
 from tests.journal_checks import verified
 
-from ringfence.database.sqlite import SqliteDatabase
 from ringfence.evidence import records
 from ringfence.journal import store
 
-MOST_ACKNOWLEDGED = 40
+MOST_ACKNOWLEDGED = 20
 
 POLICY = """
 policies:
@@ -35,19 +35,21 @@ from ringfence import SandboxManager
 from ringfence.errors import RingfenceError
 from ringfence.operation.brokered import FsWrite, FsRead
 
-home, policy, seed = sys.argv[1:]
+home, policy, url, seed = sys.argv[1:]
 rng = random.Random(int(seed))
 
 def told(exec_id):
     os.write(1, f"{exec_id}\\n".encode())
 
 async def main():
-    async with SandboxManager("kept", home=home, policy_file=policy) as manager:
+    async with SandboxManager("kept", home=home, policy_file=policy, database=url or None) as manager:
+        plain = SandboxManager(home=home, policy_file=policy, database=url or None)
+
         async def caller(number):
             while True:
                 match rng.randrange(4):
                     case 0 | 1:
-                        told((await manager.execute_code("python", "print(1)")).exec_id)
+                        told((await plain.execute_code("python", "print(1)")).exec_id)
                     case 2:
                         change = FsWrite(f"work/f{number}", b"x" * rng.randrange(100), overwrite=True)
                         told((await manager.perform(change)).exec_id)
@@ -63,10 +65,12 @@ asyncio.run(main())
 
 AFTERWARDS = """
 import sys
-import ringfence
 from ringfence import engines
-home, policy = sys.argv[1:]
-print(ringfence.run("print(1)", home=home, policy_file=policy).exec_id, flush=True)
+from ringfence import SandboxManager
+from ringfence.portal import portal
+home, policy, url = sys.argv[1:]
+manager = SandboxManager(home=home, policy_file=policy, database=url or None)
+print(portal().call(manager.execute_code("python", "print(1)")).exec_id, flush=True)
 engines._end_all()
 """
 
@@ -76,9 +80,10 @@ class Place(NamedTuple):
 
     home: Path
     policy: Path
+    url: str | None
 
     def start(self, code: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", code, str(self.home), str(self.policy), *arguments]
+        command = [sys.executable, "-c", code, str(self.home), str(self.policy), self.url or "", *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
@@ -86,19 +91,19 @@ class Place(NamedTuple):
 @pytest.mark.guarantee(18)
 @pytest.mark.timeout(0)
 def test_of_a_killed_host_every_acknowledged_run_has_a_begin_and_an_end(
-    tmp_path: Path, count: Callable[[int], int]
+    tmp_path: Path, databases: Databases, count: Callable[[int], int]
 ) -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)
-    place = Place(tmp_path / "home", tmp_path / "policy.yaml")
+    place = Place(databases.home, tmp_path / "policy.yaml", databases.url)
     place.policy.write_text(POLICY)
     told: list[str] = []
-    for _ in range(count(400)):
+    for _ in range(count(400 if databases.url is None else 100)):
         told += killed(place, rng)
     after = place.start(AFTERWARDS)
     told.append(after.communicate(timeout=60)[0].decode().strip())
     assert after.returncode == 0, f"seed {seed}"
-    check(place.home, told, f"seed {seed}")
+    check(databases, told, f"seed {seed}")
 
 
 def killed(place: Place, rng: random.Random) -> list[str]:
@@ -116,11 +121,10 @@ def killed(place: Place, rng: random.Random) -> list[str]:
     return told
 
 
-def check(home: Path, told: list[str], where: str) -> None:
-    database = SqliteDatabase.in_home(home)
+def check(databases: Databases, told: list[str], where: str) -> None:
     kinds: dict[str, Counter[str]] = {}
     orphaned = 0
-    with database.reading() as cursor:
+    with databases.open().reading() as cursor:
         assert store.open_execs(cursor) == (), where
         for log in store.logs(cursor):
             for row in store.rows(cursor, log.number):
@@ -130,7 +134,6 @@ def check(home: Path, told: list[str], where: str) -> None:
                 orphaned += record.get("reason") == records.ORPHANED
         reserved = cursor.execute("SELECT count(*) FROM budget_reservation").fetchone()[0]
         accounts = cursor.execute("SELECT settled, held FROM budget_account WHERE kind = 'calls'").fetchall()
-    database.close()
     whole, refused = Counter({records.BEGIN: 1, records.END: 1}), Counter({records.DENIED: 1})
     assert len(told) == len(set(told)), where
     assert [exec_id for exec_id in told if kinds.get(exec_id) not in (whole, refused)] == [], where
@@ -138,4 +141,4 @@ def check(home: Path, told: list[str], where: str) -> None:
     assert reserved == 0, where
     assert all(held == 0 for _, held in accounts), where
     assert orphaned > 0, f"no kill ever hit a run: {where}"
-    verified(home)
+    verified(databases.home, databases.url)

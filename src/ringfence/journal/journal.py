@@ -130,13 +130,15 @@ class Journal:
         if self._thread is not None:
             self._thread.shutdown()
         with self._turn:
-            self._closed = True
+            while self._queue:
+                self._write_batch(wait_seconds=None)
             if self._timer is not None:
                 self._timer.cancel()
             try:
                 if self._log is not None:
                     self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
             finally:
+                self._closed = True
                 self._on_close()
                 self._database.close()
 
@@ -170,7 +172,10 @@ class Journal:
             from concurrent.futures import ThreadPoolExecutor
 
             self._thread = ThreadPoolExecutor(1, "ringfence-journal")
-        self._thread.submit(self._write_all)
+        try:
+            self._thread.submit(self._write_all)
+        except RuntimeError:  # closed, or the interpreter ends
+            self._write_all()
 
     def _write_all(self) -> None:
         while self._queue:
@@ -179,7 +184,9 @@ class Journal:
 
     def _write_batch(self, wait_seconds: float | None) -> bool:
         """Write what is waiting in one transaction; False when the file is held by another process right now."""
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
+        batch = self._with_room([self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))])
+        if not batch:
+            return True
         try:
             self._commit([waiting.entry for waiting in batch], wait_seconds)
         except Unavailable as error:
@@ -196,6 +203,18 @@ class Journal:
             for waiting in batch:
                 waiting.tell(None)
         return True
+
+    def _with_room(self, batch: list[_Waiting]) -> list[_Waiting]:
+        """Return what may be written: ends always, beginnings while there is room for their ends too."""
+        begins = [waiting for waiting in batch if waiting.entry.members["type"] == BEGIN]
+        if not begins:
+            return batch
+        try:
+            self._room()
+        except Unavailable as error:
+            self._failed(begins, error)
+            return [waiting for waiting in batch if waiting not in begins]
+        return batch
 
     def _write_one_by_one(self, batch: Sequence[_Waiting]) -> None:
         for waiting in batch:
@@ -217,10 +236,8 @@ class Journal:
         self, entries: Sequence[Entry], wait_seconds: float | None, *, sign: bool = False, release: bool = False
     ) -> None:
         """Make `entries`, and what is owed from before, durable in one transaction, or nothing of it."""
-        if self._closed and not release:
+        if self._closed:
             raise Unavailable("the journal is closed", reason="closed")
-        if any(entry.members["type"] == BEGIN for entry in entries):
-            self._room()
         began = time.monotonic()
         unsure, self._unsure = self._unsure, True
         try:

@@ -8,15 +8,14 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Databases
 from tests.journal_checks import verified
 
 from ringfence.clock import SystemClock
-from ringfence.database.port import Cursor
-from ringfence.database.sqlite import SqliteDatabase
+from ringfence.database.port import Cursor, Database
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence import records
 from ringfence.identifiers import TimeOrdered
@@ -40,7 +39,7 @@ def ended(begin: records.Members) -> records.Members:
 class Counting:
     """A database that counts its transactions, and fails those it is told to."""
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self.database = database
         self.transactions = 0
         self.fail: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -58,37 +57,35 @@ class Counting:
         self.database.close()
 
 
-def journal_in(home: Path, **options: Any) -> tuple[Journal, Counting]:
-    database = Counting(SqliteDatabase.in_home(home))
-    return Journal(database, lambda: Signer.in_home(home), SystemClock(), NAMES, **options), database
+def journal_in(databases: Databases, **options: Any) -> tuple[Journal, Counting]:
+    database = Counting(databases.open())
+    return Journal(database, lambda: Signer.in_home(databases.home), SystemClock(), NAMES, **options), database
 
 
-def kept(home: Path) -> list[dict[str, Any]]:
+def kept(databases: Databases) -> list[dict[str, Any]]:
     """Return every record, log by log."""
-    database = SqliteDatabase.in_home(home)
-    with database.reading() as cursor:
+    with databases.open().reading() as cursor:
         found = [row for log in store.logs(cursor) for row in store.rows(cursor, log.number)]
-    database.close()
     return [json.loads(row.text or "{}") for row in found]
 
 
-def test_a_run_is_two_records_one_after_the_other(tmp_path: Path) -> None:
-    journal, _ = journal_in(tmp_path)
+def test_a_run_is_two_records_one_after_the_other(databases: Databases) -> None:
+    journal, _ = journal_in(databases)
 
     async def write() -> None:
         begin = begun()
         await journal.begin(begin)
-        assert [record["type"] for record in kept(tmp_path)] == [records.BEGIN]
+        assert [record["type"] for record in kept(databases)] == [records.BEGIN]
         await journal.end(ended(begin))
 
     asyncio.run(write())
     journal.close()
-    assert [(record["seq"], record["type"]) for record in kept(tmp_path)] == [(0, records.BEGIN), (1, records.END)]
-    assert verified(tmp_path).is_proven
+    assert [(record["seq"], record["type"]) for record in kept(databases)] == [(0, records.BEGIN), (1, records.END)]
+    assert verified(databases.home, databases.url).is_proven
 
 
-def test_records_that_come_together_share_a_transaction(tmp_path: Path) -> None:
-    journal, database = journal_in(tmp_path)
+def test_records_that_come_together_share_a_transaction(databases: Databases) -> None:
+    journal, database = journal_in(databases)
     runs = [begun() for _ in range(100)]
 
     async def write() -> None:
@@ -101,12 +98,12 @@ def test_records_that_come_together_share_a_transaction(tmp_path: Path) -> None:
 
     asyncio.run(write())
     journal.close()
-    assert len(kept(tmp_path)) == 200
-    verified(tmp_path)
+    assert len(kept(databases)) == 200
+    verified(databases.home, databases.url)
 
 
-def test_what_is_written_with_an_end_is_there_with_it_or_not_at_all(tmp_path: Path) -> None:
-    journal, _ = journal_in(tmp_path)
+def test_what_is_written_with_an_end_is_there_with_it_or_not_at_all(databases: Databases) -> None:
+    journal, _ = journal_in(databases)
     begin = begun()
 
     def fail(cursor: Cursor) -> None:
@@ -121,17 +118,15 @@ def test_what_is_written_with_an_end_is_there_with_it_or_not_at_all(tmp_path: Pa
 
     asyncio.run(write())
     journal.close()
-    database = SqliteDatabase.in_home(tmp_path)
-    with database.reading() as cursor:
+    with databases.open().reading() as cursor:
         assert store.document(cursor, "sha256:1") is None
         assert store.document(cursor, "sha256:2") is not None
-    database.close()
-    assert len(kept(tmp_path)) == 2
-    verified(tmp_path)
+    assert len(kept(databases)) == 2
+    verified(databases.home, databases.url)
 
 
-def test_one_that_cannot_be_written_does_not_harm_those_beside_it(tmp_path: Path) -> None:
-    journal, _ = journal_in(tmp_path)
+def test_one_that_cannot_be_written_does_not_harm_those_beside_it(databases: Databases) -> None:
+    journal, _ = journal_in(databases)
     good = [begun() for _ in range(6)]
     bad = begun(number=0.5)
 
@@ -145,12 +140,12 @@ def test_one_that_cannot_be_written_does_not_harm_those_beside_it(tmp_path: Path
     told = asyncio.run(write())
     assert [type(each) for each in told] == [type(None), type(None), InvalidRequest, type(None), type(None)]
     journal.close()
-    assert len(kept(tmp_path)) == 6
-    verified(tmp_path)
+    assert len(kept(databases)) == 6
+    verified(databases.home, databases.url)
 
 
-def test_a_begin_that_cannot_be_written_is_told_and_the_next_one_is_written(tmp_path: Path) -> None:
-    journal, database = journal_in(tmp_path)
+def test_a_begin_that_cannot_be_written_is_told_and_the_next_one_is_written(databases: Databases) -> None:
+    journal, database = journal_in(databases)
 
     async def write() -> None:
         await journal.begin(begun())
@@ -162,12 +157,12 @@ def test_a_begin_that_cannot_be_written_is_told_and_the_next_one_is_written(tmp_
 
     asyncio.run(write())
     journal.close()
-    assert len(kept(tmp_path)) == 2
-    verified(tmp_path)
+    assert len(kept(databases)) == 2
+    verified(databases.home, databases.url)
 
 
-def test_an_end_that_could_not_be_written_is_written_with_what_comes_next(tmp_path: Path) -> None:
-    journal, database = journal_in(tmp_path)
+def test_an_end_that_could_not_be_written_is_written_with_what_comes_next(databases: Databases) -> None:
+    journal, database = journal_in(databases)
     begin, other = begun(), begun()
 
     async def write() -> None:
@@ -179,17 +174,17 @@ def test_an_end_that_could_not_be_written_is_written_with_what_comes_next(tmp_pa
         await journal.begin(other)
 
     asyncio.run(write())
-    assert [(record["type"], record["exec_id"]) for record in kept(tmp_path)] == [
+    assert [(record["type"], record["exec_id"]) for record in kept(databases)] == [
         (records.BEGIN, begin["exec_id"]),
         (records.END, begin["exec_id"]),
         (records.BEGIN, other["exec_id"]),
     ]
     journal.close()
-    verified(tmp_path)
+    verified(databases.home, databases.url)
 
 
-def test_a_begin_that_was_kept_though_its_caller_heard_otherwise_is_ended_as_not_started(tmp_path: Path) -> None:
-    journal, database = journal_in(tmp_path)
+def test_a_begin_that_was_kept_though_its_caller_heard_otherwise_is_ended_as_not_started(databases: Databases) -> None:
+    journal, database = journal_in(databases)
     first, lost, after = begun(), begun(), begun()
 
     async def write() -> None:
@@ -205,18 +200,18 @@ def test_a_begin_that_was_kept_though_its_caller_heard_otherwise_is_ended_as_not
 
     asyncio.run(write())
     journal.close()
-    found = [(record["type"], record["exec_id"]) for record in kept(tmp_path)]
+    found = [(record["type"], record["exec_id"]) for record in kept(databases)]
     assert sorted(found) == sorted(
         (kind, begin["exec_id"]) for begin in (first, lost, after) for kind in (records.BEGIN, records.END)
     )
-    (told,) = [each for each in kept(tmp_path) if each["exec_id"] == lost["exec_id"] and each["type"] == records.END]
+    (told,) = [each for each in kept(databases) if each["exec_id"] == lost["exec_id"] and each["type"] == records.END]
     assert told["reason"] == "not_started"
-    verified(tmp_path)
+    verified(databases.home, databases.url)
 
 
-def test_a_file_that_another_process_holds_keeps_no_event_loop_waiting(tmp_path: Path) -> None:
-    journal, _ = journal_in(tmp_path)
-    other = SqliteDatabase.in_home(tmp_path)
+def test_a_file_that_another_process_holds_keeps_no_event_loop_waiting(databases: Databases) -> None:
+    journal, _ = journal_in(databases)
+    other = databases.open()
     turns = 0
 
     async def write() -> None:
@@ -243,11 +238,11 @@ def test_a_file_that_another_process_holds_keeps_no_event_loop_waiting(tmp_path:
     asyncio.run(write())
     other.close()
     journal.close()
-    assert len(kept(tmp_path)) == 2
+    assert len(kept(databases)) == 2
 
 
-def test_a_caller_who_is_cancelled_is_written_down_all_the_same(tmp_path: Path) -> None:
-    journal, _ = journal_in(tmp_path)
+def test_a_caller_who_is_cancelled_is_written_down_all_the_same(databases: Databases) -> None:
+    journal, _ = journal_in(databases)
     runs = [begun() for _ in range(4)]
 
     async def write() -> None:
@@ -261,12 +256,12 @@ def test_a_caller_who_is_cancelled_is_written_down_all_the_same(tmp_path: Path) 
 
     asyncio.run(write())
     journal.close()
-    assert [record["exec_id"] for record in kept(tmp_path)] == [begin["exec_id"] for begin in runs]
+    assert [record["exec_id"] for record in kept(databases)] == [begin["exec_id"] for begin in runs]
 
 
-def test_a_log_is_signed_every_so_many_records_and_when_it_is_closed(tmp_path: Path) -> None:
+def test_a_log_is_signed_every_so_many_records_and_when_it_is_closed(databases: Databases) -> None:
     notes: list[str] = []
-    journal, _ = journal_in(tmp_path, checkpoints=Checkpoints(every=10), on_checkpoint=notes.append)
+    journal, _ = journal_in(databases, checkpoints=Checkpoints(every=10), on_checkpoint=notes.append)
 
     async def write() -> None:
         for _ in range(25):
@@ -276,79 +271,79 @@ def test_a_log_is_signed_every_so_many_records_and_when_it_is_closed(tmp_path: P
     assert [note.splitlines()[1] for note in notes] == ["10", "20"]
     journal.close()
     assert [note.splitlines()[1] for note in notes] == ["10", "20", "25"]
-    assert verified(tmp_path).is_proven
+    assert verified(databases.home, databases.url).is_proven
 
 
-def test_a_log_is_signed_some_time_after_a_record_that_no_checkpoint_covers(tmp_path: Path) -> None:
+def test_a_log_is_signed_some_time_after_a_record_that_no_checkpoint_covers(databases: Databases) -> None:
     signed = threading.Event()
-    journal, _ = journal_in(tmp_path, checkpoints=Checkpoints(seconds=0.01), on_checkpoint=lambda _: signed.set())
+    journal, _ = journal_in(databases, checkpoints=Checkpoints(seconds=0.01), on_checkpoint=lambda _: signed.set())
     asyncio.run(journal.begin(begun()))
     assert signed.wait(30)
     journal.close()
 
 
-def test_one_process_after_another_writes_the_same_log(tmp_path: Path) -> None:
+def test_one_process_after_another_writes_the_same_log(databases: Databases) -> None:
     for _ in range(3):
-        journal, _ = journal_in(tmp_path)
+        journal, _ = journal_in(databases)
         asyncio.run(journal.record(begun(type=records.DENIED, outcome="denied")))
         journal.close()
-    assert {record["log_id"] for record in kept(tmp_path)} == {kept(tmp_path)[0]["log_id"]}
-    assert [record["seq"] for record in kept(tmp_path)] == [0, 1, 2]
-    verified(tmp_path)
+    assert {record["log_id"] for record in kept(databases)} == {kept(databases)[0]["log_id"]}
+    assert [record["seq"] for record in kept(databases)] == [0, 1, 2]
+    verified(databases.home, databases.url)
 
 
-def test_two_processes_at_once_have_a_log_each(tmp_path: Path) -> None:
-    first, _ = journal_in(tmp_path)
-    second, _ = journal_in(tmp_path)
+def test_two_processes_at_once_have_a_log_each(databases: Databases) -> None:
+    first, _ = journal_in(databases)
+    second, _ = journal_in(databases)
     for journal in (first, second, first):
         asyncio.run(journal.record(begun(type=records.DENIED, outcome="denied")))
     first.close()
     second.close()
-    assert [(record["seq"]) for record in kept(tmp_path)] == [0, 1, 0]
-    verified(tmp_path)
+    assert [(record["seq"]) for record in kept(databases)] == [0, 1, 0]
+    verified(databases.home, databases.url)
 
 
-def test_what_a_dead_process_had_begun_is_ended_as_orphaned(tmp_path: Path) -> None:
-    dead, database = journal_in(tmp_path)
+def test_what_a_dead_process_had_begun_is_ended_as_orphaned(databases: Databases) -> None:
+    dead, database = journal_in(databases)
     begin = begun(session_id="s1", user_id="u1")
     asyncio.run(dead.begin(begin))
-    with database.transaction() as cursor:  # as after a power failure
+    with database.transaction() as cursor:  # as after a power failure; a server notices by itself
         cursor.execute("UPDATE journal_log SET boot_id = 'another'")
     database.close()
 
-    journal, _ = journal_in(tmp_path)
+    journal, _ = journal_in(databases)
     asyncio.run(journal.record(begun(type=records.DENIED, outcome="denied")))
     journal.close()
-    found = kept(tmp_path)
+    found = kept(databases)
     assert [(record["type"], record.get("reason")) for record in found] == [
         (records.BEGIN, None),
         (records.END, "orphaned"),
         (records.DENIED, None),
     ]
     assert (found[1]["status"], found[1]["session_id"], found[1]["user_id"]) == ("error", "s1", "u1")
-    assert verified(tmp_path).is_proven
+    assert verified(databases.home, databases.url).is_proven
 
 
-def test_what_runs_in_a_living_process_is_left_alone(tmp_path: Path) -> None:
-    alive, _ = journal_in(tmp_path)
+def test_what_runs_in_a_living_process_is_left_alone(databases: Databases) -> None:
+    alive, _ = journal_in(databases)
     begin = begun()
     asyncio.run(alive.begin(begin))
-    other, _ = journal_in(tmp_path)
+    other, _ = journal_in(databases)
     asyncio.run(other.record(begun(type=records.DENIED, outcome="denied")))
     asyncio.run(alive.end(ended(begin)))
     alive.close()
     other.close()
-    assert [record["type"] for record in kept(tmp_path)] == [records.BEGIN, records.END, records.DENIED]
+    assert [record["type"] for record in kept(databases)] == [records.BEGIN, records.END, records.DENIED]
 
 
-def test_a_closed_journal_writes_nothing(tmp_path: Path) -> None:
-    journal, _ = journal_in(tmp_path)
+def test_a_closed_journal_writes_nothing(databases: Databases) -> None:
+    journal, _ = journal_in(databases)
     asyncio.run(journal.begin(begun()))
     journal.close()
     with pytest.raises(Unavailable) as refused:
         asyncio.run(journal.begin(begun()))
     assert refused.value.reason == "closed"
-    assert len(kept(tmp_path)) == 1
+    assert len(kept(databases)) == 1
 
 
 class full(contextlib.AbstractContextManager[None]):  # noqa: N801 stands where a function does
@@ -366,3 +361,28 @@ def lost_answer() -> Iterator[None]:
     """Let the transaction be kept, and tell nobody."""
     yield
     raise Unavailable("no answer")
+
+
+def test_without_room_nothing_begins_and_everything_ends(databases: Databases) -> None:
+    is_full = False
+
+    def room() -> None:
+        if is_full:
+            raise Unavailable("the disk is nearly full", reason="disk_full")
+
+    journal, _ = journal_in(databases, room=room)
+    runs = [begun() for _ in range(3)]
+
+    async def write() -> list[BaseException | None]:
+        nonlocal is_full
+        for begin in runs[:2]:
+            await journal.begin(begin)
+        is_full = True
+        return await asyncio.gather(
+            journal.end(ended(runs[0])), journal.begin(runs[2]), journal.end(ended(runs[1])), return_exceptions=True
+        )
+
+    told = asyncio.run(write())
+    assert [type(each) for each in told] == [type(None), Unavailable, type(None)]
+    journal.close()
+    assert [record["type"] for record in kept(databases)] == [records.BEGIN] * 2 + [records.END] * 2

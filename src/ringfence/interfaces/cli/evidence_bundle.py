@@ -8,12 +8,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ringfence.errors import InvalidRequest, QuotaExceeded, Unavailable
-from ringfence.evidence.merkle import RootIn, inclusion_proof, roots_in
+from ringfence.evidence.merkle import HASH_BYTES, RootIn, inclusion_proof, node_hash, roots_in
 from ringfence.evidence.statement import MOST_RECORDS
 from ringfence.interfaces.cli.evidence_desk import ALTERED, MISSING, PRUNED, Desk, Read, read_place
 
 if TYPE_CHECKING:
     from ringfence.journal.reader import Execution, Place, Reader
+
+
+_SMALL = 512
+"""Ranges up to here are hashed anew each time; larger ones are remembered."""
 
 
 def bundled(desk: Desk, reader: Reader, executions: Iterable[Execution], selection: Mapping[str, str]) -> bytes:
@@ -54,7 +58,7 @@ def bundled(desk: Desk, reader: Reader, executions: Iterable[Execution], selecti
     if not kept:
         raise InvalidRequest("nothing was selected", reason="not_found", fix="see 'ringfence evidence list'")
     notes = _last_notes(reader, {each.place.log for each in kept} | {place.log for place in pruned})
-    trees = {log: _tree(reader, log) for log in notes}
+    trees = {log: _tree(reader, log, size) for log, (size, _) in notes.items()}
     records = tuple(
         ProvenRecord(
             each.place.log_id,
@@ -89,13 +93,28 @@ def _last_notes(reader: Reader, logs: Iterable[int]) -> dict[int, tuple[int, str
     return found
 
 
-def _tree(reader: Reader, log: int) -> RootIn:
-    """Return what gives the roots of ranges; each is computed once, however many records are proven with it."""
+def _tree(reader: Reader, log: int, size: int) -> RootIn:
+    """Return what gives the roots of ranges in a tree; the log is read once, however many records are to be proven."""
+    start = reader.start(log)
+    first = start.first_seq
+    hashes = b"".join(place.hash for place in islice(reader.records(log, first), max(0, size - first)))
 
-    def entries(first: int, end: int) -> Iterator[bytes]:
-        return (place.hash for place in islice(reader.records(log, first), end - first))
+    def entries(begin: int, end: int) -> Iterator[bytes]:
+        return (
+            hashes[at : at + HASH_BYTES]
+            for at in range(HASH_BYTES * (begin - first), HASH_BYTES * (end - first), HASH_BYTES)
+        )
 
-    return cache(roots_in(entries, reader.start(log).frontier))
+    small = roots_in(entries, start.frontier)
+
+    @cache
+    def root_in(begin: int, end: int) -> bytes:
+        if end - begin <= _SMALL or begin < first:
+            return small(begin, end)
+        middle = begin + (1 << (end - begin - 1).bit_length() - 1)
+        return node_hash(root_in(begin, middle), root_in(middle, end))
+
+    return root_in
 
 
 def _path(place: Place, size: int, tree: RootIn) -> tuple[bytes, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.interfaces.cli.evidence_desk import Desk, open_desk, parser, say
+from ringfence.journal import store
 
 
 def key_command(words: Sequence[str]) -> int:
@@ -34,11 +35,9 @@ def checkpoint_command(words: Sequence[str]) -> int:
     desk = open_desk(options.home)
     notes: list[str] = []
     unsigned: list[str] = []
-    with desk.reading() as reader:
-        for log in reader.logs():
-            last = None
-            for checkpoint in reader.checkpoints(log.number):
-                last = checkpoint
+    with desk.database.reading() as cursor:
+        for log in store.logs(cursor):
+            last = store.last_checkpoint(cursor, log.number)
             if last is None:
                 unsigned.append(log.log_id)
             else:

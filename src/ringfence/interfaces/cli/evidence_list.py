@@ -162,14 +162,22 @@ def _show(rows: Sequence[Listed], cursor: str | None, selection: Selection) -> N
     for row in rows:
         cells = "  ".join(cell.ljust(width) for cell, width in zip(_cells(row), widths, strict=True))
         mark = {ALTERED: "  ALTERED", MISSING: "  RECORD MISSING", PRUNED: "  (pruned)"}.get(row.integrity, "")
-        why = " ".join(str(self) for self in (row.told("error_code"), row.told("reason")) if self)
+        why = _why(row)
         say(f"{shown_time(row.started_ms)}  {cells}{mark}{'  ' + why if why else ''}".rstrip())
     broken = sum(row.integrity in (ALTERED, MISSING) for row in rows)
     if broken:
-        say(f"{broken} of these are not what was written: 'ringfence evidence verify' says where")
+        say(
+            f"{broken} of these {'is' if broken == 1 else 'are'} not as written: 'ringfence evidence verify' says where"
+        )
     if cursor is not None:
         sys.stdout.flush()
         sys.stderr.write(f"ringfence: there are more; go on with --cursor {cursor}\n")
+
+
+def _why(row: Listed) -> str:
+    if row.told("reason") == "exit_code":
+        return f"exit code {row.told('exit_code')}"
+    return " ".join(str(word) for word in (row.told("error_code"), row.told("reason")) if word)
 
 
 def _cells(row: Listed) -> tuple[str, ...]:

@@ -24,6 +24,9 @@ PROVEN, UNPROVEN, TAMPERED = 0, 1, 3
 _MOST_NOTE_BYTES: Final = 1 << 20
 _END_OF_LOG: Final = b'"type":"ringfence.end"}\n'
 _FIRST_BYTES: Final = 1 << 16
+OWN_KEY: Final = (
+    "proven by the key in this home; against whoever holds that key, give a key or checkpoint kept elsewhere"
+)
 _PROOFS: Final = {
     "key": "proven",
     "checkpoint": "its records proven by a checkpoint; that nothing was left out of them is the word of who signed",
@@ -142,6 +145,7 @@ class Progress:
 def _home(desk: Desk, trust: Trust, progress: Callable[[int], None]) -> Finding:
     against = _named(trust)
     _ = desk.database  # first: a home without evidence has no key either
+    is_outside = bool(trust.keys or trust.checkpoints)
     if not trust.keys:
         key = desk.key
         if key is None:
@@ -155,7 +159,8 @@ def _home(desk: Desk, trust: Trust, progress: Callable[[int], None]) -> Finding:
         trust = Trust(trust.verify, (), (key,), trust.checkpoints)
     with desk.reading() as reader:
         found = reader.verify(trust, progress)
-    return Finding(str(desk.home), against, found.reports, found.missing_logs, is_proven=found.is_proven)
+    proof = "proven" if is_outside else OWN_KEY
+    return Finding(str(desk.home), against, found.reports, found.missing_logs, is_proven=found.is_proven, proof=proof)
 
 
 def _file(path: Path, trust: Trust, progress: Callable[[int], None]) -> Finding:
@@ -281,12 +286,14 @@ def _tell(finding: Finding, seconds: float, *, as_json: bool) -> None:
 
 
 def _of_log(report: Report) -> str:
+    if report.fault:
+        return f"{_counted(report.records, 'record')} read before the first fault"
     told = [_counted(report.records, "record")]
     if report.first_seq:
         told.append(f"after {report.first_seq} that were dropped")
     if report.pruned:
         told.append(f"{report.pruned} of them only as hashes")
-    if report.size > report.signed_size and not report.fault:
+    if report.size > report.signed_size:
         told.append(f"{report.size - report.signed_size} not signed yet" if report.signed_size else "none signed yet")
     if report.uncompared:
         told.append(f"{_counted(report.uncompared, 'checkpoint')} of dropped records not compared")

@@ -153,8 +153,9 @@ SELECTION narrows by --status ok|error|denied|running, --outcome O, --tool T, --
 --space ID, --session ID, --conversation ID, --turn ID, --task ID, --project ID, --skill ID, --call ID, --since WHEN and
 --until WHEN, where WHEN is 90s, 15m, 1h, 7d, 2w, 2026-03-01 or 2026-03-01T08:00Z.
 
-list holds each row against its hash; one that was tampered with is still listed, and marked. What has not ended is
-'running', or 'orphaned (not yet closed)' when the process that ran it is gone; the next run in the home closes it.
+list holds each row against its hash; one that was tampered with is still listed, marked, and gives exit code 3. What
+has not ended is 'running', or 'orphaned (not yet closed)' when the process that ran it is gone; the next run in the
+home closes it.
 show prints both records, their place in the log and the proof that they are in it. --public leaves out what only
 auditors see: grant, policy, limits and isolation. Exit code 3 when a record is not what was written.
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.cli.evidence_desk import INTACT, Desk, open_desk, read_place
 from ringfence.interfaces.cli.options import StrictParser
+from ringfence.journal import store
 from ringfence.metrics.exposition import openmetrics_text, prometheus_text
 from ringfence.metrics.recorder import Recorder
 from ringfence.metrics.snapshot import restore, snapshot
@@ -48,8 +49,11 @@ def counted(desk: Desk) -> Recorder:
                 read = read_place(place)
                 if read.state == INTACT:  # what was tampered with is for `evidence verify` to tell
                     recorder.record(read.members)
-            for checkpoint in reader.checkpoints(log.number):
-                recorder.checkpointed(checkpoint.time_ms)
+    with desk.database.reading() as cursor:
+        for log in store.logs(cursor):
+            last = store.last_checkpoint(cursor, log.number)
+            if last is not None:
+                recorder.checkpointed(last.time_ms)
     _keep(kept, snapshot(recorder))
     return recorder
 
