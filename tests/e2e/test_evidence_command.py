@@ -239,6 +239,7 @@ def test_a_home_is_verified_against_its_own_key_and_says_so(home: Path) -> None:
 
 def edit(home: Path, *statements: str, **values: Any) -> None:
     with closing(sqlite3.connect(home / "ringfence.db")) as file, file:
+        file.execute("PRAGMA ignore_check_constraints=ON")  # who edits a file by hand keeps to no schema
         for statement in statements:
             file.execute(statement, values)
 
@@ -356,6 +357,54 @@ def test_an_index_that_lies_is_marked_though_its_records_are_whole(home: Path) -
     edit(home, "UPDATE journal_exec SET outcome = 'succeeded' WHERE outcome = 'failed'")
     broken = by_broken(home)
     assert broken["outcome"] == "failed"
+    (found,) = told(home, "evidence", "verify", code=3)["faults"]
+    assert "the index says otherwise about execution" in found
+
+
+def test_an_execution_that_was_taken_out_of_every_list_is_named(home: Path) -> None:
+    hidden = by_outcome(home, "denied")["exec_id"]
+    edit(home, "DELETE FROM journal_exec WHERE outcome = 'denied'")
+    assert len(told(home, "evidence", "list")["execs"]) == 3
+    (found,) = told(home, "evidence", "verify", code=3)["faults"]
+    assert f"the index does not have execution {hidden}" in found
+
+
+def test_an_execution_that_was_invented_is_found(home: Path) -> None:
+    edit(
+        home,
+        "INSERT INTO journal_exec (exec_id, log, begin_seq, end_seq, started_ms, outcome) "
+        "VALUES ('ex_invented', 1, 0, 1, 5, 'succeeded')",
+    )
+    (found,) = told(home, "evidence", "verify", code=3)["faults"]
+    assert "lists 5 executions, and there are records of 4" in found
+    told(home, "evidence", "list", code=3)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM journal_log",
+        "UPDATE journal_record SET hash = 'x'",
+        "UPDATE journal_record SET seq = 'x' WHERE seq = 2",
+        "UPDATE journal_record SET log = 7",
+        "UPDATE journal_record SET body = 7 WHERE seq = 2",
+        "UPDATE journal_exec SET log = 7",
+        "UPDATE journal_exec SET end_seq = 'x'",
+        "UPDATE journal_log SET first_frontier = 'x'",
+        "UPDATE journal_checkpoint SET note = 'x'",
+    ],
+)
+def test_whatever_is_written_into_a_table_is_an_answer_and_no_failure_of_ours(home: Path, statement: str) -> None:
+    edit(home, statement)
+    assert told(home, "evidence", "verify", code=3)["verdict"] == "tampered"
+    listing = ringfence(home, "evidence", "list")
+    assert listing.returncode in (0, 3), listing.stderr
+
+
+def test_a_home_that_was_emptied_is_not_proven(home: Path) -> None:
+    tables = ("journal_log", "journal_record", "journal_checkpoint", "journal_exec")
+    edit(home, *(f"DELETE FROM {table}" for table in tables))
+    assert "there are no records" in said(home, "evidence", "verify", code=1)
 
 
 def test_a_key_of_another_home_proves_nothing(home: Path, tmp_path: Path) -> None:

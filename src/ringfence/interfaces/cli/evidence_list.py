@@ -28,9 +28,10 @@ from ringfence.interfaces.cli.evidence_selection import (
     to_cursor,
 )
 from ringfence.interfaces.cli.options import positive_count
+from ringfence.journal.reader import Place
 
 if TYPE_CHECKING:
-    from ringfence.journal.reader import Execution, Reader
+    from ringfence.journal.reader import Reader
     from ringfence.journal.store import Exec
 
 ORPHANED = "orphaned (not yet closed)"
@@ -117,14 +118,19 @@ def list_command(words: Sequence[str]) -> int:
 
 def listed(reader: Reader, row: Exec) -> Listed:
     """Return an execution that is over, as its records tell it; the index they are found by proves nothing."""
-    execution = reader.execution(row.exec_id)
-    assert execution is not None  # noqa: S101  it was found in the same snapshot
+    try:
+        execution = reader.execution(row.exec_id)
+    except (TypeError, ValueError, LookupError):  # the index leads to where no record can be
+        execution = None
+    if execution is None:
+        nowhere = Read(Place(0, "?", 0, b"", None), {}, MISSING)
+        return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(row.outcome), MISSING, nowhere, None)
     begin = read_place(execution.begin)
     end = begin if execution.end is None or execution.end == execution.begin else read_place(execution.end)
     states = {begin.state, end.state}
     integrity = next(state for state in _WORST_FIRST if state in states)
     outcome = end.members.get("outcome", row.outcome)
-    if integrity == INTACT and not _is_of(row, execution, outcome):
+    if integrity == INTACT and not _is_of(row, begin, outcome):
         integrity = ALTERED  # the records are whole, and the index says something else about them
     return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(outcome), integrity, begin, end, row)
 
@@ -148,10 +154,18 @@ def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
             yield Listed(begun.exec_id, str(said.get("envelope_id", "")), at, outcome, begin.state, begin, None)
 
 
-def _is_of(row: Exec, execution: Execution, outcome: Any) -> bool:
-    begin = read_place(execution.begin).members
-    found_by = all(begin.get(name) == getattr(row, name) for name in _SHOWN_IDS)
-    return begin.get("exec_id") == row.exec_id and found_by and outcome == row.outcome
+def _is_of(row: Exec, begin: Read, outcome: Any) -> bool:
+    said = begin.members
+    is_found_by = all(said.get(name) == getattr(row, name) for name in _SHOWN_IDS)
+    return (
+        said.get("exec_id") == row.exec_id
+        and is_found_by
+        and (outcome, said["time_ms"])
+        == (
+            row.outcome,
+            row.started_ms,
+        )
+    )
 
 
 def _show(rows: Sequence[Listed], cursor: str | None, selection: Selection) -> None:

@@ -129,7 +129,8 @@ def page(
         found += reader.executions(
             filters, since_ms=selection.since_ms, until_ms=selection.until_ms, before=before, limit=limit + 1
         )
-    found.sort(key=lambda each: (each.started_ms, each.exec_id), reverse=True)
+    if selection.outcomes is not None:
+        found.sort(key=lambda each: (each.started_ms, each.exec_id), reverse=True)
     return tuple(found[:limit]), len(found) > limit
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence.anchors import Trust
+from ringfence.evidence.note import Checkpoint, log_origin, read_note
 from ringfence.interfaces.cli.evidence_desk import Desk, open_desk, parser, say
 from ringfence.interfaces.cli.policy import print_json
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 PROVEN, UNPROVEN, TAMPERED = 0, 1, 3
 _MOST_NOTE_BYTES: Final = 1 << 20
 _END_OF_LOG: Final = b'"type":"ringfence.end"}\n'
-_FIRST_BYTES: Final = 1 << 16
 OWN_KEY: Final = (
     "proven by the key in this home; against whoever holds that key, give a key or checkpoint kept elsewhere"
 )
@@ -77,6 +77,8 @@ def verify_command(words: Sequence[str]) -> int:
 
     keys = tuple(key for given in options.key for key in trusted_keys(given))
     notes = tuple(note for path in options.checkpoint for note in read_notes(path))
+    for note in notes:  # first: one that is none is the caller's mistake, and no fault of what is verified
+        Checkpoint.parse(read_note(note)[0])
     trust = Trust(verify, (), keys, notes)
     progress = Progress(quiet=options.json)
     began = time.monotonic()
@@ -157,19 +159,42 @@ def _home(desk: Desk, trust: Trust, progress: Callable[[int], None]) -> Finding:
         own = f"the key in this home ({key.name})"
         against = f"{against} and {own}" if against else own
         trust = Trust(trust.verify, (), (key,), trust.checkpoints)
-    with desk.reading() as reader:
-        found = reader.verify(trust, progress)
     proof = "proven" if is_outside else OWN_KEY
-    return Finding(str(desk.home), against, found.reports, found.missing_logs, is_proven=found.is_proven, proof=proof)
+    try:
+        with desk.reading() as reader:
+            known = {log.number for log in reader.logs()}
+            found = reader.verify(trust, progress)
+        missing = [*found.missing_logs, *_unlisted(desk, known)]
+        damage = ""
+        if found.is_whole and not missing:
+            from ringfence.interfaces.cli.evidence_index import index_fault
+
+            with desk.database.reading() as cursor:
+                damage = index_fault(cursor) or ""
+    except (TypeError, ValueError, LookupError, AttributeError, InvalidRequest) as error:
+        # a table that somebody wrote to by hand may hold anything, and no reader of it can be prepared for all of that
+        return Finding(str(desk.home), against, damage=f"damaged: a table holds what was never written to it ({error})")
+    is_proven = found.is_proven and bool(found.reports)
+    return Finding(str(desk.home), against, found.reports, tuple(missing), damage, is_proven, proof=proof)
+
+
+def _unlisted(desk: Desk, known: set[int]) -> Iterator[str]:
+    """Yield the logs that records or checkpoints are of, though the list of logs does not have them."""
+    with desk.database.reading() as cursor:
+        last_record = cursor.execute("SELECT log FROM journal_record ORDER BY place DESC LIMIT 1").fetchone()
+        last_checkpoint = cursor.execute("SELECT max(log) FROM journal_checkpoint").fetchone()
+    highest = max(found[0] for found in (last_record, last_checkpoint, (0,)) if found and found[0] is not None)
+    beyond = max(known, default=0)
+    yield from (f"log {number}" for number in range(beyond + 1, highest + 1) if number not in known)
 
 
 def _file(path: Path, trust: Trust, progress: Callable[[int], None]) -> Finding:
     against = _named(trust) or "nothing from outside"
     try:
         with path.open("rb") as file:
-            start = file.read(_FIRST_BYTES)
+            start = file.read(16)
             file.seek(0)
-            if b'"payloadType"' in start or b'"payload"' in start:
+            if start.startswith(b'{"payload'):
                 return _bundle(path, file.read, trust, against)
             return _logs(path, file.readline, trust, against, progress)
     except OSError as error:
@@ -178,10 +203,7 @@ def _file(path: Path, trust: Trust, progress: Callable[[int], None]) -> Finding:
 
 def _bundle(path: Path, read: Callable[[int], bytes], trust: Trust, against: str) -> Finding:
     from ringfence.evidence.bundle import MOST_BYTES, read_bundle
-    from ringfence.evidence.note import Checkpoint, read_note
 
-    for note in trust.checkpoints:  # first: one that is none is the caller's mistake, and no fault of the bundle
-        Checkpoint.parse(read_note(note)[0])
     try:
         bundle = read_bundle(read(MOST_BYTES + 1), trust)
     except InvalidRequest as fault:
@@ -197,7 +219,6 @@ def _logs(
     path: Path, readline: Callable[[int], bytes], trust: Trust, against: str, progress: Callable[[int], None]
 ) -> Finding:
     from ringfence.evidence.log_file import verify_log_file
-    from ringfence.evidence.note import Checkpoint, log_origin, read_note
 
     wanted = {Checkpoint.parse(read_note(note)[0]).origin for note in trust.checkpoints}
     parts = _Parts(readline)
@@ -312,6 +333,8 @@ def _unproven(finding: Finding) -> str:
             "signer unproven: anybody can write a file that agrees with itself; give the key or a checkpoint that you "
             "have from elsewhere with --key or --checkpoint"
         )
+    if not finding.reports and not finding.extra:
+        return "signer unproven: there are no records"
     unsigned = [report.log_id for report in finding.reports if not report.signed_size and report.records]
     if unsigned:
         return f"signer unproven: no checkpoint of {', '.join(unsigned)} was signed yet"
