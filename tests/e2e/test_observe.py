@@ -38,8 +38,8 @@ engines._end_all()
 
 
 @contextmanager
-def collector() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
-    """Listen on loopback, and hand out what is posted."""
+def collector(port: int = 0) -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
+    """Listen on a port of loopback, any one unless it is said, and hand out what is posted."""
     told: Queue[dict[str, Any]] = Queue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ def collector() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
