@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ringfence.crypto import ed25519
 from ringfence.database.address import open_database
 from ringfence.evidence.verify import Trust
-from ringfence.journal import ed25519
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import key_in_home
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import perf_counter_ns
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -202,8 +203,15 @@ class SandboxManager:
             IsolationUnavailable: This machine cannot isolate it; nothing ran.
         """
         operation = self._operation(request)
+        began = perf_counter_ns()
         profile = await self._profile(operation, self._requested(request))
-        return await self._engine().orchestrator.run(operation, profile, on_output, correlation=self._correlation)
+        return await self._engine().orchestrator.run(
+            operation,
+            profile,
+            on_output,
+            correlation=self._correlation,
+            built_us=(perf_counter_ns() - began) // 1000,
+        )
 
     @asynccontextmanager
     async def under(
@@ -278,6 +286,7 @@ class SandboxManager:
             request = self._request_for(limits, self._stated | _TIME)
         else:
             request = self._usual()
+        began = perf_counter_ns()
         profile = await self._profile(operation, request)
         return await self._engine().orchestrator.run(
             operation,
@@ -286,6 +295,7 @@ class SandboxManager:
             session_id=self._session_id,
             scope=self._scope,
             correlation=self._correlation,
+            built_us=(perf_counter_ns() - began) // 1000,
         )
 
     def stream(self, request: ExecutionRequest) -> OutputStream:

@@ -170,7 +170,7 @@ class EvidenceSink(Protocol):
         """Write down how an execution ended, and whatever `also` writes with it."""
         ...
 
-    async def record(self, ev: Members) -> None:
+    async def record(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Write down what has no end of its own: a refusal, a consent, a change of the rules."""
         ...
 

@@ -96,9 +96,10 @@ class MemorySink:
             raise InternalError("evidence in memory shares no transaction")
         self.records.append(ev)
 
-    async def record(self, ev: Members) -> None:
+    async def record(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Keep a record that has no end of its own."""
         self.records.append(ev)
+        self.documents.update((document.digest, document) for document in documents)
 
 
 class FrozenClock:

@@ -130,7 +130,8 @@ def check(databases: Databases, told: list[str], where: str) -> None:
             for row in store.rows(cursor, log.number):
                 assert row.text is not None
                 record = json.loads(row.text)
-                kinds.setdefault(record["exec_id"], Counter())[record["type"]] += 1
+                if "exec_id" in record:
+                    kinds.setdefault(record["exec_id"], Counter())[record["type"]] += 1
                 orphaned += record.get("reason") == records.ORPHANED
         reserved = cursor.execute("SELECT count(*) FROM budget_reservation").fetchone()[0]
         accounts = cursor.execute("SELECT settled, held FROM budget_account WHERE kind = 'calls'").fetchall()

@@ -9,14 +9,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from ringfence.content import sealed_files as files
 from ringfence.errors import InvalidRequest, QuotaExceeded, Unavailable
+from ringfence.private_files import (
+    inner_directory,
+    list_names,
+    private_directory,
+    private_directory_if_any,
+    remove_file,
+    written_at_ms,
+)
 
 MOST_BYTES: Final = 256 * 1024 * 1024
 KEEP_FREE_BYTES: Final = 64 * 1024 * 1024
@@ -28,6 +36,7 @@ _SWITCH = "switched-on"
 _CONTENT = "content"
 _RESULTS = "results"
 _MOST_RESULT_BYTES = 4096
+_MOST_SWITCH_BYTES = 16
 
 
 class ContentStore:
@@ -49,19 +58,18 @@ class ContentStore:
 
     def is_switched_on(self) -> bool:
         """Whether content is to be kept in this home; it is not until somebody says so."""
-        with files.private_directory(self._path, make=False) as directory:
-            return directory is not None and files.read(directory, _SWITCH, 16) is not None
+        with private_directory_if_any(self._path) as directory:
+            return directory is not None and files.read(directory, _SWITCH, _MOST_SWITCH_BYTES) is not None
 
     def switch(self, *, on: bool) -> None:
         """Say whether content is to be kept from now on; what was kept stays until it is pruned or forgotten."""
-        with files.private_directory(self._path, make=on) as directory:
-            if directory is None:
-                return
-            if on:
+        if on:
+            with private_directory(self._path, make=True) as directory:
                 files.write(directory, _SWITCH, b"on\n")
-            else:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(_SWITCH, dir_fd=directory)
+            return
+        with private_directory_if_any(self._path) as there:
+            if there is not None:
+                remove_file(there, _SWITCH)
 
     def put(self, content: bytes) -> str:
         """Keep `content`, and return its digest; of the same content one copy is kept, with the age of the last.
@@ -99,7 +107,7 @@ class ContentStore:
         """Delete one content; False where none was kept."""
         _require_digest(digest)
         with self._opened(_CONTENT, make=False) as (master, directory):
-            return bool(master) and _unlink(directory, _name(master, digest))
+            return bool(master) and remove_file(directory, _name(master, digest))
 
     def remember_result(self, op_digest: str, profile_hash: str, digest: str) -> None:
         """Remember which content an operation under a profile came to last."""
@@ -133,11 +141,10 @@ class ContentStore:
                 if not master:
                     continue
                 kept = {_name(master, digest) for digest in held}
-                for name in files.names(directory):
-                    with contextlib.suppress(FileNotFoundError):
-                        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                        if seen.st_mtime_ns // 1_000_000 < before_ms and name not in kept:
-                            gone += _unlink(directory, name) and part == _CONTENT
+                for name in list_names(directory):
+                    written = written_at_ms(directory, name)
+                    if written is not None and written < before_ms and name not in kept:
+                        gone += remove_file(directory, name) and part == _CONTENT
         return gone
 
     def forget_all(self) -> int:
@@ -147,23 +154,20 @@ class ContentStore:
         one of the key's; who must be sure of that destroys the disk, or keeps the home on an encrypted one.
         """
         gone = 0
-        with files.private_directory(self._path, make=False) as directory:
+        with private_directory_if_any(self._path) as directory:
             if directory is None:
                 return 0
             files.destroy_key(directory)
             for part in (_CONTENT, _RESULTS):
-                inner = files.open_inner(directory, part)
-                try:
-                    gone += sum(_unlink(inner, name) for name in files.names(inner))
-                finally:
-                    os.close(inner)
+                with inner_directory(directory, part) as inner:
+                    gone += sum(remove_file(inner, name) for name in list_names(inner))
         return gone
 
     @contextlib.contextmanager
     def _opened(self, part: str, *, make: bool) -> Iterator[tuple[bytes, int]]:
         """Open a part of the store with the key of this moment; an empty key where there is none."""
         try:
-            with files.private_directory(self._path, make=make) as directory:
+            with self._opening(make=make) as directory:
                 if directory is None:
                     yield b"", -1
                     return
@@ -172,13 +176,13 @@ class ContentStore:
                 if master is None:
                     yield b"", -1
                     return
-                inner = files.open_inner(directory, part)
-                try:
+                with inner_directory(directory, part) as inner:
                     yield master, inner
-                finally:
-                    os.close(inner)
         except OSError as error:
             raise Unavailable(f"the content store cannot be used: {error.strerror}") from error
+
+    def _opening(self, *, make: bool) -> AbstractContextManager[int | None]:
+        return private_directory(self._path, make=True) if make else private_directory_if_any(self._path)
 
 
 def _name(master: bytes, what: str) -> str:
@@ -196,11 +200,3 @@ def _is_of(content: bytes, digest: str) -> bool:
 def _require_digest(digest: str) -> None:
     if not _DIGEST.match(digest):
         raise InvalidRequest(f"{digest[:100]!a} is not written as sha256:<64 hex digits>", reason="invalid_value")
-
-
-def _unlink(directory: int, name: str) -> bool:
-    try:
-        os.unlink(name, dir_fd=directory)
-    except FileNotFoundError:
-        return False
-    return True

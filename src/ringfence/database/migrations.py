@@ -87,6 +87,8 @@ def migrate(cursor: Cursor, dialect: Dialect, name: str) -> None:
     cursor.execute(f"CREATE TABLE IF NOT EXISTS schema_version (version {dialect.integer} NOT NULL)")
     rows = cursor.execute("SELECT version FROM schema_version").fetchall()
     version: int = rows[0][0] if rows else 0
+    if type(version) is not int or version < 0:
+        raise Unavailable(f"{name} does not say which version its schema is, so nothing runs", reason="damaged")
     if version > VERSION:
         raise Unavailable(
             f"{name} was made by a newer release (its schema is {version}, this one knows {VERSION}), so nothing runs",

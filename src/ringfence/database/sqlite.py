@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -94,6 +95,8 @@ class SqliteDatabase:
                 reader = self._connect(self._wait_seconds)
             except sqlite3.Error as error:
                 raise self._unavailable(error, self._wait_seconds) from error
+        # a text that somebody damaged is read as another text, which has another hash, and is no error of ours
+        reader.text_factory = partial(str, encoding="utf-8", errors="replace")
         try:
             cursor = reader.cursor(SqliteCursor)
             cursor.execute("PRAGMA query_only=ON")

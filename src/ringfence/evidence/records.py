@@ -57,6 +57,11 @@ _COMMON = (
 )
 _USED = ("calls", "bytes_in", "bytes_out", "cpu_ms", "gpu_ms", "file_count")
 WORKING_DIRECTORY: Final = "/workspace/work"
+_MOUNTS: Final = [
+    {"target": "/workspace/inputs", "mode": "ro"},
+    {"target": "/workspace/work", "mode": "rw"},
+    {"target": "/workspace/artifacts", "mode": "rw"},
+]
 _STATUS = {Status.SUCCEEDED: "ok", Status.DENIED: "denied"}
 
 
@@ -88,6 +93,7 @@ def begin(
     session_id: str | None,
     correlation: Correlation,
     consent: Consent | None,
+    timings: Mapping[str, int],
 ) -> Members:
     """Return the record that must be durable before `operation` starts."""
     members = {
@@ -106,18 +112,33 @@ def begin(
         "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
         "isolation": str(isolation),
         "limits": _limits(profile.limits),
+        "timings": timings,
         "time_ms": now_ms,
         "produced_at_ms": now_ms,
     }
     if session_id is not None:
         members["session_id"] = session_id
         members.setdefault("project_id", session_id)  # a session's files are those of the project of its name
+        members["mounts"] = _MOUNTS
     agreed = decided.consented(consent, profile, operation)
     if agreed:
         members["consent"] = agreed
     if profile.expires_at is not None and (profile.sources is None or profile.sources.grant is None):
         members["expires_at_ms"] = profile.expires_at  # a grant that was presented says so itself
     return members
+
+
+def policy_loaded(profile: Profile, envelope_id: str, *, now_ms: int) -> Members:
+    """Return the record of a policy that counts from now on."""
+    members = {
+        "type": "policy.loaded",
+        "envelope_id": envelope_id,
+        "time_ms": now_ms,
+        "tenant": profile.tenant,
+        "policy_version_hash": profile.policy_version_hash,
+    }
+    references = papers_of(profile).references
+    return {**members, "documents": {"policy": references["policy"]}} if references else members
 
 
 def denied(begun: Mapping[str, Any], verdict: Verdict, refused: RingfenceError) -> Members:
@@ -132,22 +153,26 @@ def denied(begun: Mapping[str, Any], verdict: Verdict, refused: RingfenceError) 
 
 
 def turned_away(names: Names, operation: Operation, who: Asked, refused: RingfenceError, *, now_ms: int) -> Members:
-    """Return the one record of a call whose grant was not accepted."""
+    """Return the one record of a call whose grant was not accepted: nobody has vouched for the names it came with."""
     return {
         **_of_operation(operation),
         **who.correlation.members(),
         "type": DENIED,
         "envelope_id": names.envelope_id,
         "exec_id": names.exec_id,
-        "call_id": who.call_id,
-        "tenant": who.tenant,
-        "subject_id": who.subject_id,
-        "tool_name": who.tool_name,
+        "call_id": _claimed(who.call_id),
+        "tenant": _claimed(who.tenant),
+        "subject_id": _claimed(who.subject_id),
+        "tool_name": _claimed(who.tool_name),
         "time_ms": now_ms,
         "produced_at_ms": now_ms,
         "finished_at_ms": now_ms,
         **_refusal(refused, Status.DENIED),
     }
+
+
+def _claimed(name: object) -> str:
+    return effects.harmless_text(str(name), escaped="")
 
 
 def end(begun: Mapping[str, Any], operation: Operation, outcome: Outcome, *, now_ms: int) -> Members:

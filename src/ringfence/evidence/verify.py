@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from ringfence.evidence.anchors import Anchors, Trust
 from ringfence.evidence.chain import Chain, Row, Start
@@ -65,6 +65,7 @@ def verify_log(
     checkpoints: Iterable[str],
     trust: Trust,
     progress: Callable[[int], None] | None = None,
+    see: Callable[[int, dict[str, Any] | None], None] | None = None,
 ) -> Report:
     """Read a log once and report what it holds and the first fault, if there is one.
 
@@ -74,6 +75,7 @@ def verify_log(
         checkpoints: Its signed notes by ascending size.
         trust: The keys it is verified with, and what is known of it from outside.
         progress: Told how many records were read, every 10,000.
+        see: Shown every record that is as it was written, nothing in place of one whose text was pruned.
 
     Raises:
         InvalidRequest: A checkpoint given from outside is none.
@@ -89,6 +91,8 @@ def verify_log(
         for row in remaining:
             members = chain.accept(row)
             records += 1
+            if see:
+                see(row.seq, members)
             if members is None:
                 pruned += 1
                 lives.unseen += 1

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from ringfence.authority.issuer_key import KEY_BYTES, IssuerKey, SigningKey, key_id_of
 from ringfence.errors import InvalidRequest, Unavailable
-from ringfence.grants.private_files import create_file, list_names, private_directory, read_file
 from ringfence.grants.revocations import RevocationFile
 from ringfence.ports import Clock, GrantCodec
+from ringfence.private_files import (
+    create_file,
+    list_names,
+    private_directory,
+    private_directory_if_any,
+    read_file,
+    remove_file,
+)
 
 DEFAULT_VALIDITY_MS: Final = 90 * 24 * 3600 * 1000
 _ID = re.compile(r"[0-9a-f]{8}")
@@ -57,7 +61,7 @@ class KeyRing:
         Raises:
             Unavailable: The directory or a file in it could be read or replaced by others, or is damaged.
         """
-        with self._open() as directory:
+        with private_directory_if_any(self._path) as directory:
             if directory is None:
                 return ()
             names = [name.removesuffix(".json") for name in list_names(directory) if name.endswith(".json")]
@@ -68,7 +72,7 @@ class KeyRing:
         """Return the public half of a key, or nothing when it is not known here; raises what `list_keys` raises."""
         if not _ID.fullmatch(key_id):
             return None
-        with self._open() as directory:
+        with private_directory_if_any(self._path) as directory:
             return None if directory is None else _read(directory, key_id)
 
     def signing_key(self) -> SigningKey:
@@ -97,13 +101,13 @@ class KeyRing:
                 f"there is no key {key_id[:100]!r}", reason="not_found", fix="see 'ringfence key list'"
             )
         self._revocations.revoke("key", key.key_id)
-        with self._open() as directory, contextlib.suppress(FileNotFoundError):
+        with private_directory_if_any(self._path) as directory:
             if directory is not None:
-                os.unlink(f"{key.key_id}.key", dir_fd=directory)
+                remove_file(directory, f"{key.key_id}.key")
         return key
 
     def _secret(self, key: IssuerKey) -> bytes | None:
-        with self._open() as directory:
+        with private_directory_if_any(self._path) as directory:
             if directory is None:
                 return None
             try:
@@ -117,15 +121,6 @@ class KeyRing:
         if len(secret) != KEY_BYTES:
             raise _damaged(f"{key.key_id}.key")
         return secret
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[int | None]:
-        with contextlib.ExitStack() as stack:
-            try:
-                directory = stack.enter_context(private_directory(self._path, make=False))
-            except FileNotFoundError:
-                directory = None
-            yield directory
 
 
 def _written(key: IssuerKey) -> bytes:

@@ -15,8 +15,8 @@ from ringfence.authority.grant import Grant
 from ringfence.authority.issuer_key import CLOCK_TOLERANCE_MS
 from ringfence.capability.canonical import canonical
 from ringfence.errors import Denied, ExecutionFailed, InvalidRequest, Unavailable
-from ringfence.grants.private_files import create_file, open_file, private_directory, read_some, write_all
 from ringfence.ports import Clock
+from ringfence.private_files import create_file, open_file, private_directory, read_some, write_all
 
 Kind = Literal["grant", "block", "subject", "key"]
 KINDS: Final = ("grant", "block", "subject", "key")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.errors import RingfenceError, Unavailable
-from ringfence.evidence.records import BEGIN, END
+from ringfence.evidence.records import END
 from ringfence.journal import recovery, store
 from ringfence.journal.log import Draft, Log, Written
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_AT_ONCE = 256
 _TOO_SLOW_FOR_A_LOOP = 0.003
+_PATIENCE_WITH_ENDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class Journal:
         """Whether the last transaction failed in a way that leaves open whether it was kept."""
         # protects the log and what is owed: one transaction of ours at a time
         self._turn = threading.Lock()
+        # is told when fewer runs are open
+        self._fewer = threading.Condition()
         self._thread: ThreadPoolExecutor | None = None
         self._timer: threading.Timer | None = None
         self._closed = False
@@ -106,9 +109,9 @@ class Journal:
         """Write down how an execution ended; see `EvidenceSink`."""
         await self._write(Entry(ev, (), also))
 
-    async def record(self, ev: Members) -> None:
+    async def record(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Write down what has no end of its own; see `EvidenceSink`."""
-        await self._write(Entry(ev))
+        await self._write(Entry(ev, documents))
 
     def checkpoint(self) -> None:
         """Sign the log as it stands, if any of it is not covered yet; may block.
@@ -116,10 +119,13 @@ class Journal:
         Raises:
             Unavailable: It cannot be written, or nothing can sign here.
         """
-        with self._turn:
-            self._timer = None
-            if self._log is not None and self._log.signed < self._log.head.size:
-                self._commit((), None, sign=True)
+        try:
+            with self._turn:
+                self._timer = None
+                if self._log is not None and self._log.signed < self._log.head.size:
+                    self._commit((), None, sign=True)
+        finally:
+            self._write_all()  # whoever came meanwhile saw the turn taken, and waits for us to look
 
     def close(self) -> None:
         """Sign the log a last time and leave it to whoever comes next; may block.
@@ -127,6 +133,7 @@ class Journal:
         Raises:
             Unavailable: It cannot be written; whoever comes next finds our log as that of a dead process.
         """
+        self._wait_for_ends()
         if self._thread is not None:
             self._thread.shutdown()
         with self._turn:
@@ -141,6 +148,18 @@ class Journal:
                 self._closed = True
                 self._on_close()
                 self._database.close()
+        self._write_all()  # nothing is written any more, and whoever came meanwhile is told so
+
+    def _wait_for_ends(self) -> None:
+        """Give the runs that are being ended a moment to say so, unless they would have to say it in this thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            deadline = time.monotonic() + _PATIENCE_WITH_ENDS
+            with self._fewer:
+                while self._log is not None and self._log.begun:
+                    if not self._fewer.wait(deadline - time.monotonic()):
+                        return
 
     async def _write(self, entry: Entry) -> None:
         loop = asyncio.get_running_loop()
@@ -205,15 +224,15 @@ class Journal:
         return True
 
     def _with_room(self, batch: list[_Waiting]) -> list[_Waiting]:
-        """Return what may be written: ends always, beginnings while there is room for their ends too."""
-        begins = [waiting for waiting in batch if waiting.entry.members["type"] == BEGIN]
-        if not begins:
+        """Refuse what must not use up the room for ends: what begins, and denials, of which anybody can cause many."""
+        ends = [waiting for waiting in batch if waiting.entry.members["type"] == END]
+        if len(ends) == len(batch):
             return batch
         try:
             self._room()
         except Unavailable as error:
-            self._failed(begins, error)
-            return [waiting for waiting in batch if waiting not in begins]
+            self._failed([waiting for waiting in batch if waiting.entry.members["type"] != END], error)
+            return ends
         return batch
 
     def _write_one_by_one(self, batch: Sequence[_Waiting]) -> None:
@@ -267,6 +286,9 @@ class Journal:
         self._unsure = False
         log.became(draft)
         self._log = None if release else log
+        if draft.ended:
+            with self._fewer:
+                self._fewer.notify_all()
         self._owed.clear()
         self._pace += (time.monotonic() - began - self._pace) / 8
         self._after(log, draft, notes)
@@ -280,9 +302,11 @@ class Journal:
         return self._log, []
 
     def _after(self, log: Log, draft: Draft, notes: Sequence[str]) -> None:
-        self._on_written(draft.written)
-        for note in notes:
-            self._on_checkpoint(note)
+        # what is durable is acknowledged, whatever those who watch make of it
+        with contextlib.suppress(Exception):
+            self._on_written(draft.written)
+            for note in notes:
+                self._on_checkpoint(note)
         if self._timer is None and log.signed < log.head.size and not self._closed:
             timer = threading.Timer(self._checkpoints.seconds, self._checkpoint_in_time)
             timer.daemon = True

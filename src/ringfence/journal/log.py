@@ -75,9 +75,17 @@ class Draft:
         """Give a record its place.
 
         Raises:
-            InvalidRequest: It has no canonical form, or ends what did not begin here.
+            InvalidRequest: It has no canonical form, is larger than any call has need of, or ends what did not begin
+                here.
         """
-        sealed, self.head = self.head.seal(members)
+        sealed, head = self.head.seal(members)
+        if len(sealed.text) > _MOST_CHARACTERS and members["type"] != END:
+            # the room that is kept for ends must not go into one beginning; what an end says is bounded as it is made
+            raise InvalidRequest(
+                f"what is to be written down of this call is more than {_MOST_CHARACTERS} characters",
+                reason="record_too_large",
+            )
+        self.head = head
         self.written.append(Written(members, sealed))
         kind, time_ms = members["type"], members["time_ms"]
         self._rows.append(store.Row(sealed.seq, time_ms, kind, members.get("exec_id"), sealed.hash, sealed.text))
@@ -124,3 +132,4 @@ class Draft:
 
 
 _MOST_DOCUMENTS = 4096
+_MOST_CHARACTERS = 1 << 20

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.errors import InvalidRequest
 from ringfence.evidence.merkle import Frontier, inclusion_proof, roots_in
 from ringfence.evidence.note import Checkpoint, log_origin, read_note
 from ringfence.evidence.verify import Report, Row, Start, Trust, verify_log
 from ringfence.journal import store
+from ringfence.journal.index import Index, damaged_documents
 
 if TYPE_CHECKING:
     from ringfence.database.port import Cursor, Database
@@ -49,16 +51,18 @@ class Verified(NamedTuple):
     reports: tuple[Report, ...]
     missing_logs: tuple[str, ...]
     """Logs that are not there, though their numbers or a checkpoint from outside say that they were."""
+    misled: tuple[str, ...] = ()
+    """Where what executions are found by, or what records refer to, is not what the records say."""
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is wrong with anything that is there, and nothing is known to be missing."""
-        return not self.missing_logs and all(report.is_whole for report in self.reports)
+        return not self.missing_logs and not self.misled and all(report.is_whole for report in self.reports)
 
     @property
     def is_proven(self) -> bool:
-        """Whether it is whole, and every log was signed by whoever the trust names."""
-        return self.is_whole and all(report.is_proven for report in self.reports)
+        """Whether it is whole, and every log was signed by whoever the trust names; of no log nothing is proven."""
+        return self.is_whole and bool(self.reports) and all(report.is_proven for report in self.reports)
 
 
 class Reader:
@@ -142,28 +146,59 @@ class Reader:
             InvalidRequest: A checkpoint given from outside is none.
         """
         origins = {log_origin(log.log_id): log for log in self._logs.values()}
-        missing = [f"log {number}" for number in range(1, max(self._logs, default=0)) if number not in self._logs]
+        numbers = sorted(number for number in self._logs if _is_number(number))
+        missing = list(_gaps(numbers))
+        missing += [f"the row of log {number}, which has records" for number in store.strays(self._cursor, numbers)]
+        missing += [f"the number of log {log.log_id}" for number, log in self._logs.items() if number not in numbers]
         for note in trust.checkpoints:
             origin = Checkpoint.parse(read_note(note)[0]).origin
             if origin not in origins:
                 missing.append(origin)
-        reports = [
-            verify_log(
-                self.start(number),
-                (Row(place.seq, place.hash, place.text) for place in self.records(number, log.first_seq)),
+        reports = []
+        misled = [f"document {digest} has another text" for digest in damaged_documents(self._cursor)]
+        for number in numbers:
+            start, index = self._start(number), Index(self._cursor, number)
+            report = verify_log(
+                start,
+                (Row(place.seq, place.hash, place.text) for place in self.records(number, start.first_seq)),
                 (checkpoint.note for checkpoint in store.checkpoints(self._cursor, number)),
                 trust,
                 progress,
+                index.see,
             )
-            for number, log in self._logs.items()
-        ]
-        return Verified(tuple(reports), tuple(missing))
+            reports.append(report)
+            if report.is_whole:  # or else it is known already, and what is listed is held against what was altered
+                index.finish()
+                misled += [] if index.fault is None else [index.fault]
+        return Verified(tuple(reports), tuple(missing), tuple(misled))
+
+    def _start(self, log: int) -> Start:
+        """Return where a log begins, and what fits no log where that cannot be read any more."""
+        try:
+            found = self.start(log)
+        except InvalidRequest:
+            return Start(self._logs[log].log_id, -1)
+        return found if type(found.first_seq) is int else Start(found.log_id, -1)
 
     def _place(self, log: int, seq: int) -> Place:
         row = store.record(self._cursor, log, seq)
         log_id = self._logs[log].log_id
         # a row that is not there any more is to be shown as one that was pruned, never to be an error of ours
         return Place(log, log_id, seq, b"", None) if row is None else Place(log, log_id, seq, row.hash, row.text)
+
+
+def _is_number(number: object) -> bool:
+    return type(number) is int and 0 < number < store.MOST_LOGS
+
+
+def _gaps(numbers: Iterable[int]) -> Iterator[str]:
+    before = 0
+    for number in numbers:
+        if number == before + 2:
+            yield f"log {before + 1}"
+        elif number > before + 2:
+            yield f"logs {before + 1} to {number - 1}"
+        before = number
 
 
 @contextmanager

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringfence.budgets import tables
 from ringfence.budgets.owner import this_process
-from ringfence.budgets.reservation import NOT_MEASURED
+from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence import records
 from ringfence.evidence.merkle import Frontier
 from ringfence.evidence.sealing import Head, read_record
@@ -34,7 +33,22 @@ class Taken(NamedTuple):
 
 
 def take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer]) -> Taken:
-    """End what dead processes left open, in their own logs, and take a free log, or a new one."""
+    """End what dead processes left open, in their own logs, and take a free log, or a new one.
+
+    Raises:
+        Unavailable: What the tables say of a log can be true of none, so nothing is written after it.
+    """
+    try:
+        return _take_log(cursor, identifiers, now_ms, signer)
+    except (InvalidRequest, TypeError, ValueError, KeyError, OverflowError, MemoryError) as error:
+        raise Unavailable(
+            f"a log in the database is damaged, so nothing is recorded and nothing runs: {error}",
+            reason="damaged",
+            fix="`ringfence evidence verify` says which; restore a copy, or use another home",
+        ) from error
+
+
+def _take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer]) -> Taken:
     owner = this_process()
     notes = []
     for dead in store.dead_logs(cursor):
@@ -78,8 +92,14 @@ def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Callable[[], Sig
     left = store.open_execs(cursor, log.state.number)
     if not left:
         return None
+    from ringfence.budgets import tables  # not at the top: most processes find nobody dead
+    from ringfence.budgets.reservation import NOT_MEASURED
+
     draft = Draft(log, cursor)
     for begun in left:
+        if not isinstance(store.exec_by_id(cursor, begun.exec_id), store.OpenExec):
+            store.forget_open(cursor, begun)  # somebody put it there: it has ended, and ends once
+            continue
         begin = _begin_of(cursor, begun)
         log.begun[begun.exec_id] = Begun(begun.seq, begin["time_ms"])
         draft.add(records.end_of_orphan(begin, now_ms=now_ms))
@@ -90,10 +110,18 @@ def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Callable[[], Sig
 
 
 def _begin_of(cursor: Cursor, begun: store.OpenExec) -> records.Members:
+    """Return the record that an exec began with, or the little that is sure where that was tampered with.
+
+    Verifying says that it was; it must not stop everything.
+    """
     row = store.record(cursor, begun.log, begun.seq)
-    if row is None or row.text is None:  # it was tampered with: verifying says so, and this must not stop everything
-        return {"exec_id": begun.exec_id, "time_ms": 0}
-    return read_record(row.text)
+    try:
+        begin = {} if row is None or row.text is None else read_record(row.text)
+    except InvalidRequest:
+        begin = {}
+    if begin.get("type") == records.BEGIN and begin.get("exec_id") == begun.exec_id and type(begin["time_ms"]) is int:
+        return begin
+    return {"exec_id": begun.exec_id, "time_ms": 0}
 
 
 def _log_of(state: store.LogState) -> Log:

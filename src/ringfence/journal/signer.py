@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Final, NoReturn
 
+from ringfence.crypto import ed25519
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence.note import Checkpoint, VerifierKey, decode_base64, encode_base64, sign_note
-from ringfence.grants.private_files import create_file, private_directory, read_file
-from ringfence.journal import ed25519
+from ringfence.private_files import create_file, private_directory, read_file
 
 KEY_FILE: Final = "signer.key"
 _PREFIX: Final = "PRIVATE+KEY"

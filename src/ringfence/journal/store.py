@@ -5,7 +5,7 @@ Nothing is hashed here: what a record says and how it is sealed is decided befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ringfence.database.port import Cursor, Value
 
 NO_HASH: Final = bytes(32)
+MOST_LOGS: Final = 1 << 22
+"""Beyond which no log is numbered: its records would have no place."""
 _ROWS_AT_ONCE = 500
 
 
@@ -206,7 +208,8 @@ def logs(cursor: Cursor) -> tuple[Log, ...]:
         "first_frontier FROM journal_log ORDER BY number"
     ).fetchall()
     return tuple(
-        Log(row[0], row[1], row[2], Owner(*row[3:7]), bool(row[7]), row[8], bytes(row[9]), row[10]) for row in rows
+        Log(row[0], str(row[1]), row[2], Owner(*row[3:7]), bool(row[7]), row[8], _bytes(row[9]), str(row[10]))
+        for row in rows
     )
 
 
@@ -253,6 +256,21 @@ def rows(cursor: Cursor, log: int, first: int = 0, end: int | None = None) -> It
         at = _place(log, some[-1][0] + 1)
 
 
+def strays(cursor: Cursor, known: Iterable[int]) -> Iterator[int]:
+    """Yield, for each gap between the `known` logs, the first log in it that has records or checkpoints."""
+    first = -MOST_LOGS
+    for stop in (*sorted(known), MOST_LOGS):
+        record = cursor.execute(
+            "SELECT log FROM journal_record WHERE place >= ? AND place < ? ORDER BY place LIMIT 1",
+            (_place(first, 0), _place(stop, 0)),
+        ).fetchone()
+        checkpoint = cursor.execute(
+            "SELECT log FROM journal_checkpoint WHERE log >= ? AND log < ? ORDER BY log LIMIT 1", (first, stop)
+        ).fetchone()
+        yield from sorted({found[0] for found in (record, checkpoint) if found is not None})
+        first = stop + 1
+
+
 # --- execs ---
 
 
@@ -285,6 +303,11 @@ def open_execs(cursor: Cursor, log: int | None = None) -> tuple[OpenExec, ...]:
     return tuple(OpenExec(*row) for row in found if log is None or row[1] == log)
 
 
+def forget_open(cursor: Cursor, begun: OpenExec) -> None:
+    """Take out of the open execs what never was one, or has ended."""
+    cursor.execute("DELETE FROM journal_open WHERE exec_id = ?", (begun.exec_id,))
+
+
 def exec_by_id(cursor: Cursor, exec_id: str) -> Exec | OpenExec | None:
     """Return an exec that is over, or one that is open."""
     ended = cursor.execute(f"SELECT {_EXEC_COLUMNS} FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
@@ -292,6 +315,13 @@ def exec_by_id(cursor: Cursor, exec_id: str) -> Exec | OpenExec | None:
         return Exec(*ended)
     begun = cursor.execute("SELECT exec_id, log, seq FROM journal_open WHERE exec_id = ?", (exec_id,)).fetchone()
     return None if begun is None else OpenExec(*begun)
+
+
+def execs_by_id(cursor: Cursor, names: Collection[str]) -> dict[str, Exec]:
+    """Return those of some execs that are over."""
+    some = ", ".join("?" for _ in names)
+    found = cursor.execute(f"SELECT {_EXEC_COLUMNS} FROM journal_exec WHERE exec_id IN ({some})", (*names,)).fetchall()
+    return {row[0]: Exec(*row) for row in found}
 
 
 def list_execs(
@@ -426,12 +456,17 @@ def _last(cursor: Cursor, log: int) -> tuple[int, bytes] | None:
 
 def _row(found: tuple[int, int, str, str | None, bytes, str | None]) -> Row:
     seq, time_ms, type_, exec_id, hash_, text = found
-    return Row(seq, time_ms, type_, exec_id, bytes(hash_), text)
+    return Row(seq, time_ms, type_, exec_id, _bytes(hash_), text if text is None else str(text))
 
 
 def _checkpoint(found: tuple[int, int, bytes, str, str]) -> Checkpoint:
     size, time_ms, root, frontier, note = found
-    return Checkpoint(size, time_ms, bytes(root), frontier, note)
+    return Checkpoint(size, time_ms, _bytes(root), str(frontier), str(note))
+
+
+def _bytes(value: object) -> bytes:
+    """Return a hash as it was stored; what is none, for a file keeps whatever somebody puts there, is nobody's."""
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else b""
 
 
 def _flat(owner: Owner) -> tuple[str, str, int, int]:

@@ -8,9 +8,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from threading import Event
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
 from ringfence import operation as operations
+from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
@@ -84,6 +86,7 @@ class Orchestrator:
         self._evidence = evidence
         self._keep = keep
         self._always_metered = always_metered
+        self._policy_seen = ""
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
 
@@ -98,6 +101,7 @@ class Orchestrator:
         scope: str | None = None,
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
+        built_us: int = 0,
     ) -> ExecutionResult: ...
 
     @overload
@@ -111,6 +115,7 @@ class Orchestrator:
         scope: str | None = None,
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
+        built_us: int = 0,
     ) -> BrokerOutcome: ...
 
     @overload
@@ -124,6 +129,7 @@ class Orchestrator:
         scope: str | None = None,
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
+        built_us: int = 0,
     ) -> Outcome: ...
 
     async def run(
@@ -136,11 +142,13 @@ class Orchestrator:
         scope: str | None = None,
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
+        built_us: int = 0,
     ) -> Outcome:
         """Carry out `operation` under `profile`, with what somebody has agreed to.
 
         `session_id` is whose files are meant, where the operation does not say so itself; `scope` is who shares
-        temporary space, and is the call alone unless given; `correlation` is what the caller's own records call it.
+        temporary space, and is the call alone unless given; `correlation` is what the caller's own records call it;
+        `built_us` is how long the profile took to make.
 
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
@@ -156,7 +164,9 @@ class Orchestrator:
             check_limits(profile.limits)
             self._checked = profile.limits
         now_ms = self._clock.now_ms()
+        began = perf_counter_ns()
         verdict = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent)
+        timings = {"profile_build_us": built_us, "guard_validate_us": (perf_counter_ns() - began) // 1000}
         least = isolation_for(profile, operation, verdict.risk).least
         if isinstance(operation, CodeRun):
             session_id = operation.session_id
@@ -171,12 +181,15 @@ class Orchestrator:
             session_id=session_id,
             correlation=correlation,
             consent=consent,
+            timings=timings,
         )
+        if profile.policy_version_hash != self._policy_seen:
+            await self._policy_loaded(profile, now_ms)
         try:
             verdict.require_allowed()
             executor = self._executor_of(operation.domain)
         except RingfenceError as refused:
-            await self._evidence.record(records.denied(begun, verdict, refused))
+            await self._evidence.record(records.denied(begun, verdict, refused), papers_of(profile).documents)
             refused.details["evidence_id"] = names.envelope_id
             raise
         if least is not profile.isolation_floor:
@@ -202,6 +215,13 @@ class Orchestrator:
         if isinstance(outcome, ExecutionResult):
             return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
         return dataclasses.replace(outcome, evidence_id=names.envelope_id)
+
+    async def _policy_loaded(self, profile: Profile, now_ms: int) -> None:
+        """Write down that another policy counts from this call on; the built-in one was never loaded."""
+        if profile.policy_version_hash not in (BUILT_IN.policy_version_hash, ""):
+            loaded = records.policy_loaded(profile, self._identifiers.new("ev"), now_ms=now_ms)
+            await self._evidence.record(loaded, papers_of(profile).documents)
+        self._policy_seen = profile.policy_version_hash
 
     async def refuse(self, operation: Operation, refused: RingfenceError, who: records.Asked) -> None:
         """Write down a call that was refused before there was a profile to judge it by."""

@@ -31,11 +31,16 @@ class Keepsakes:
 
     async def __call__(self, begun: Members, ended: Members, operation: Operation, outcome: Outcome) -> Outcome:
         """Keep what there is to keep, and write into `ended` where."""
-        content = self._content()
+        lost: list[str] = []
+        try:
+            content = self._content()
+        except (RingfenceError, OSError) as error:
+            content = None
+            lost.append(f"content: {_reason(error)}")
         project = begun.get("project_id")
-        if content is None and (project is None or not isinstance(outcome, ExecutionResult)):
+        if content is None and not lost and (project is None or not isinstance(outcome, ExecutionResult)):
             return outcome
-        return await asyncio.to_thread(self._keep, begun, ended, operation, outcome, content)
+        return await asyncio.to_thread(self._keep, begun, ended, operation, outcome, content, lost)
 
     def _keep(
         self,
@@ -44,19 +49,19 @@ class Keepsakes:
         operation: Operation,
         outcome: Outcome,
         content: ContentStore | None,
+        lost: list[str],
     ) -> Outcome:
-        lost = []
         if content is not None:
             try:
                 ended["content"] = _put(content, begun, operation, outcome)
-            except RingfenceError as error:
-                lost.append(f"content: {error.reason}")
+            except (RingfenceError, OSError) as error:
+                lost.append(f"content: {_reason(error)}")
         if begun.get("project_id") is not None and isinstance(outcome, ExecutionResult):
             try:
                 self._write_files(begun, ended, outcome)
-            except RingfenceError as error:
+            except (RingfenceError, OSError) as error:
                 del ended["artifacts_path"]
-                lost.append(f"files: {error.reason}")
+                lost.append(f"files: {_reason(error)}")
         if lost:
             ended["not_kept"] = lost
             if isinstance(outcome, ExecutionResult):
@@ -77,6 +82,10 @@ class Keepsakes:
             manifest=manifest_json(begun, ended),
             meta=meta_json(begun, ended),
         )
+
+
+def _reason(error: RingfenceError | OSError) -> str:
+    return error.reason if isinstance(error, RingfenceError) else type(error).__name__
 
 
 def _put(content: ContentStore, begun: Members, operation: Operation, outcome: Outcome) -> Members:

@@ -18,6 +18,7 @@ from securesystemslib.signer._key import SSlibKey
 from tests.unit.evidence.logs import POLICY, POLICY_DIGEST, Log, content
 from tests.unit.evidence.told import RUNS, SECRETS, begin, denial, end, record
 
+from ringfence.crypto import ed25519
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.evidence.anchors import Trust
 from ringfence.evidence.bundle import Bundle, Proof, make_bundle, read_bundle
@@ -25,7 +26,6 @@ from ringfence.evidence.dsse import key_id_of, seal_envelope
 from ringfence.evidence.note import VerifierKey, sign_note
 from ringfence.evidence.sealing import canonical_record
 from ringfence.evidence.statement import Pruned, write_statement
-from ringfence.journal import ed25519
 from ringfence.journal.signer import Signer
 
 SIGNER, FORGER, WITNESS = Signer(b"s" * 32), Signer(b"f" * 32), Signer(b"w" * 32)

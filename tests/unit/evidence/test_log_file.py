@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.evidence.logs import Log, header, signed
 from tests.unit.evidence.told import begin, denial, end, record
 
+from ringfence.crypto import ed25519
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.evidence.anchors import Trust
 from ringfence.evidence.chain import Row, Start
@@ -23,7 +24,6 @@ from ringfence.evidence.log_file import MOST_LINE_BYTES, Header, LogFile, Signed
 from ringfence.evidence.merkle import Frontier
 from ringfence.evidence.sealing import canonical_record
 from ringfence.evidence.verify import Kind, Report
-from ringfence.journal import ed25519
 from ringfence.journal.signer import Signer
 
 SIGNER, FORGER = Signer(b"s" * 32), Signer(b"f" * 32)

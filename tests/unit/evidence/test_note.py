@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.crypto.ed25519 import verify
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.note import (
     Checkpoint,
@@ -18,7 +19,6 @@ from ringfence.evidence.note import (
     read_note,
     sign_note,
 )
-from ringfence.journal.ed25519 import verify
 
 SECRET = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = SECRET.public_key().public_bytes_raw()

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringfence.crypto.ed25519 import verify
 from ringfence.errors import InvalidRequest
 from ringfence.evidence import lifecycle
 from ringfence.evidence.merkle import Frontier
 from ringfence.evidence.note import Checkpoint, log_origin
 from ringfence.evidence.sealing import Head, canonical_record, record_hash
 from ringfence.evidence.verify import Kind, Report, Row, Start, Trust, verify_log
-from ringfence.journal.ed25519 import verify
 from ringfence.journal.signer import Signer
 
 LOG = "lg-1"

@@ -16,7 +16,6 @@ from tests.unit.grants.desk import CALL, Desk, StillClock
 
 from ringfence.authority.issuer_key import SigningKey
 from ringfence.errors import InvalidRequest, Unavailable
-from ringfence.grants.private_files import create_file, private_directory
 
 pytestmark = pytest.mark.needs("biscuit")
 
@@ -147,14 +146,6 @@ def test_a_key_file_under_the_name_of_another_key_is_not_used(desk: Desk) -> Non
     )
     with pytest.raises(Unavailable, match="is damaged"):
         desk.keys.find(ours.key_id)
-
-
-def test_a_file_is_never_replaced_and_leaves_no_draft(tmp_path: Path) -> None:
-    with private_directory(tmp_path / "d", make=True) as directory:
-        create_file(directory, "x", b"first")
-        with pytest.raises(FileExistsError):
-            create_file(directory, "x", b"second")
-    assert [(path.name, path.read_bytes()) for path in (tmp_path / "d").iterdir()] == [("x", b"first")]
 
 
 def test_the_private_half_shows_in_no_text_and_no_copy(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from ringfence.authority.narrowing import Narrowing
 from ringfence.capability.budget import Budget
 from ringfence.errors import Denied, ExecutionFailed, InvalidRequest
 from ringfence.grants import revocations as revocations_module
-from ringfence.grants.private_files import read_some
+from ringfence.private_files import read_some
 
 pytestmark = pytest.mark.needs("biscuit")
 SRC = Path(__file__).resolve().parents[3] / "src"

@@ -37,6 +37,7 @@ def test_a_million_records_verify_in_flat_memory_and_are_listed_page_by_page(
             require_right_pages(reader, kind, runs)
     finally:
         database.close()
+        (tmp_path / "ringfence.db").unlink()  # gigabytes, which pytest would keep
 
 
 def require_right_pages(reader: Reader, kind: Specimen, runs: int) -> None:

@@ -43,9 +43,9 @@ class Steps(MemorySink):
         self._step("end")
         await super().end(ev, also)
 
-    async def record(self, ev: records.Members) -> None:
+    async def record(self, ev: records.Members, documents: Sequence[Document] = ()) -> None:
         self._step("record")
-        await super().record(ev)
+        await super().record(ev, documents)
 
     def _step(self, name: str) -> None:
         if name == self.broken:
@@ -89,8 +89,9 @@ async def test_a_refusal_is_one_record_that_says_which_rule() -> None:
         await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(
             CODE, standard_profile(CODE, policy=policy)
         )
-    (record,) = sink.records
-    assert sink.steps == ["record"]
+    loaded, record = sink.records
+    assert sink.steps == ["record", "record"]
+    assert (loaded["type"], loaded["policy_version_hash"]) == ("policy.loaded", policy.policy_version_hash)
     assert (record["type"], record["status"]) == ("decision.denied", "denied")
     assert (record["error_code"], record["reason"]) == (refused.value.code, refused.value.reason)
     assert record["rule"] == refused.value.details["rule"]

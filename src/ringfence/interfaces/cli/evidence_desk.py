@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringfence.content.store import ContentStore
     from ringfence.database.port import Database
     from ringfence.evidence.note import VerifierKey
-    from ringfence.wiring import Settings
+    from ringfence.journal.store import Log
 
 INTACT, ALTERED, PRUNED, MISSING = "intact", "altered", "pruned", "missing"
 
@@ -55,18 +55,26 @@ class Desk:
             )
         return open_database(self.home, url)
 
-    @property
-    def settings(self) -> Settings:
-        """What a journal of this home is opened with, for whoever writes to it."""
-        from ringfence.wiring import Settings, default_database
-
-        return Settings(home=self.home, database=default_database())
-
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open the journal as it is now."""
         with reading(self.database) as reader:
             yield reader
+
+    def dead_logs(self, logs: Iterable[Log]) -> set[int]:
+        """Return the numbers of those logs that nobody writes any more: what is open in them will not end by itself."""
+        from ringfence.budgets.owner import is_gone
+
+        found: set[int] = set()
+        with self.database.reading() as cursor:
+            for log in logs:
+                # on a server a process may be on any host, and its lease is what tells; it is given back at once
+                is_free = cursor.lease(log.number)
+                if is_free:
+                    cursor.end_lease(log.number)
+                if is_free or (is_free is None and (not log.held or is_gone(log.owner))):
+                    found.add(log.number)
+        return found
 
     @property
     def key(self) -> VerifierKey | None:

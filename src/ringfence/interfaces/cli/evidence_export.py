@@ -22,6 +22,7 @@ from ringfence.interfaces.cli.evidence_desk import (
     parser,
     read_place,
 )
+from ringfence.interfaces.cli.evidence_hand_out import write_out
 from ringfence.interfaces.cli.evidence_selection import Selection, add_selection, every, read_selection
 from ringfence.interfaces.cli.usage import UsageError
 
@@ -185,7 +186,7 @@ def _line(members: dict[str, Any]) -> bytes:
 def _sink(path: Path | None) -> Iterator[Callable[[bytes], object]]:
     """Give what writes to standard output, or to a file that is there whole or not at all, and for its owner alone."""
     if path is None:
-        yield sys.stdout.buffer.write
+        yield write_out
         sys.stdout.buffer.flush()
         return
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -62,8 +62,8 @@ def document_command(words: Sequence[str]) -> int:
     if options.json:
         _print_json({"success": True, "digest": options.digest, "text": text})
     else:
-        # byte for byte, so that its digest can be computed again; a terminal is not to be driven by it
-        _write_exactly(text)
+        write_out(text.encode("utf-8", "surrogatepass"))
+        sys.stdout.buffer.flush()
     return 0
 
 
@@ -99,15 +99,14 @@ def document(digest: str, desk: Desk) -> str:
     return text
 
 
-def _write_exactly(text: str) -> None:
-    content = text.encode("utf-8", "surrogatepass")
+def write_out(content: bytes) -> None:
+    """Write bytes as they are, so that digests of them can be computed again; a terminal is not driven by them."""
     if sys.stdout.isatty():
         from ringfence.interfaces.cli.screen import Screen
 
         screen = Screen()
         content = screen.show(content) + screen.end()
     sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
 
 
 def _print_json(fields: dict[str, object]) -> None:

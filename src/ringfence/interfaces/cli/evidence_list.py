@@ -12,6 +12,7 @@ from ringfence.interfaces.cli.evidence_desk import (
     INTACT,
     MISSING,
     PRUNED,
+    Desk,
     Read,
     open_desk,
     parser,
@@ -102,7 +103,7 @@ def list_command(words: Sequence[str]) -> int:
     before = None if options.cursor is None else from_cursor(options.cursor)
     limit = min(options.limit, 1000)
     with desk.reading() as reader:
-        rows = [*running(reader, selection)] if before is None and selection.is_running else []
+        rows = [*running(desk, reader, selection)] if before is None and selection.is_running else []
         found, more = page(reader, selection, before, limit)
         rows += [listed(reader, each) for each in found]
     cursor = to_cursor(found[-1]) if more else None
@@ -135,12 +136,12 @@ def listed(reader: Reader, row: Exec) -> Listed:
     return Listed(row.exec_id, row.envelope_id or "", row.started_ms, str(outcome), integrity, begin, end, row)
 
 
-def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
+def running(desk: Desk, reader: Reader, selection: Selection) -> Iterator[Listed]:
     """Yield what has not ended, newest first, and say of what never will that its owner is gone."""
-    from ringfence.budgets.owner import is_gone
-
-    over = {log.number: not log.held or is_gone(log.owner) for log in reader.logs()}
-    for begun in reversed(reader.running()):
+    open_now = reader.running()
+    numbers = {begun.log for begun in open_now}
+    dead = desk.dead_logs(log for log in reader.logs() if log.number in numbers)
+    for begun in reversed(open_now):
         execution = reader.execution(begun.exec_id)
         if execution is None:
             continue
@@ -150,7 +151,7 @@ def running(reader: Reader, selection: Selection) -> Iterator[Listed]:
         is_wanted = all(said.get(field) == value for field, value in selection.filters.items())
         is_within = (selection.since_ms or 0) <= at and (selection.until_ms is None or at < selection.until_ms)
         if is_wanted and is_within:
-            outcome = ORPHANED if over.get(begun.log, True) else "running"
+            outcome = ORPHANED if begun.log in dead else "running"
             yield Listed(begun.exec_id, str(said.get("envelope_id", "")), at, outcome, begin.state, begin, None)
 
 

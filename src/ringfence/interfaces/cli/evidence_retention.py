@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.cli.evidence_desk import Desk, open_desk, parser, say
+from ringfence.interfaces.cli.noting import note, open_journal, record
 from ringfence.interfaces.cli.usage import UsageError
-
-if TYPE_CHECKING:
-    from ringfence.journal.journal import Journal
 
 
 def prune_command(words: Sequence[str]) -> int:
@@ -22,6 +19,7 @@ def prune_command(words: Sequence[str]) -> int:
     taken.add_argument("--older-than", required=True)
     taken.add_argument("--rows", action="store_true")
     taken.add_argument("--content", action="store_true")
+    taken.add_argument("--files", action="store_true")
     taken.add_argument("--yes", action="store_true")
     options = taken.parse_args(list(words))
     from ringfence.interfaces.cli.policy_replay import moment
@@ -30,27 +28,22 @@ def prune_command(words: Sequence[str]) -> int:
     before_ms = moment("--older-than", options.older_than, desk.now_ms)
     if before_ms > desk.now_ms:
         raise UsageError("--older-than is a time to come", fix="write it as 90d")
-    what = "content" if options.content and not options.rows else "rows" if options.rows else "texts"
+    parts = [part for part in ("rows", "content", "files") if getattr(options, part)] or ["texts"]
     _ = desk.database
     if not options.yes:
         from ringfence.evidence.projections.run import rfc3339
 
         raise UsageError(
-            f"this takes away {_MEANT[what]} from before {rfc3339(before_ms)} for good",
+            f"this takes away {', '.join(_MEANT[part] for part in parts)} from before {rfc3339(before_ms)} for good",
             fix="say --yes if that is meant",
         )
-    parts = [
-        part
-        for part, is_meant in (("texts", what == "texts"), ("rows", options.rows), ("content", options.content))
-        if is_meant
-    ]
-    journal = _journal(desk)
+    journal = open_journal(desk.home)
     try:
         # written first: whatever happens then, somebody meant to take this away
         asked: dict[str, Any] = {"before_ms": before_ms, "parts": parts, "stage": "begun"}
-        _record(journal, "admin.pruned", asked, desk.now_ms)
+        record(journal, "admin.pruned", asked)
         gone = {part: _TAKE_AWAY[part](desk, before_ms) for part in parts}
-        _record(journal, "admin.pruned", {**asked, "stage": "done", "gone": gone}, desk.now_ms)
+        record(journal, "admin.pruned", {**asked, "stage": "done", "gone": gone})
     finally:
         journal.close()
     if options.json:
@@ -75,7 +68,7 @@ def content_command(words: Sequence[str]) -> int:
     elif options.action == "forget":
         if not options.yes:
             raise UsageError("this destroys every kept content for good", fix="say --yes if that is meant")
-        _note(desk, "admin.pruned", {"parts": ["content"], "stage": "begun", "before_ms": desk.now_ms})
+        note(desk.home, "admin.pruned", {"parts": ["content"], "stage": "begun", "before_ms": desk.now_ms})
         gone = desk.contents.forget_all()
     is_on = desk.contents.is_switched_on()
     if options.json:
@@ -120,7 +113,9 @@ def _add(words: Sequence[str]) -> int:
     placed = retention.Hold(TimeOrdered().new("hold"), desk.now_ms, options.reason, field, value)
     with desk.database.transaction() as cursor:
         retention.hold(cursor, placed)
-    _note(desk, "admin.held", {"hold": {"id": placed.hold_id, "field": field, "value": value, "why": options.reason}})
+    note(
+        desk.home, "admin.held", {"hold": {"id": placed.hold_id, "field": field, "value": value, "why": options.reason}}
+    )
     _tell_hold(options, placed.hold_id, f"{placed.hold_id} keeps everything with {field} {value}")
     return 0
 
@@ -156,7 +151,7 @@ def _release(words: Sequence[str]) -> int:
             raise InvalidRequest(
                 f"there is no hold {options.id!r}", reason="not_found", fix="see 'ringfence evidence hold list'"
             )
-    _note(desk, "admin.released", {"hold": {"id": options.id}})
+    note(desk.home, "admin.released", {"hold": {"id": options.id}})
     _tell_hold(options, options.id, f"{options.id} is released")
     return 0
 
@@ -166,11 +161,13 @@ _MEANT = {
     "texts": "the texts of all records (their hashes stay)",
     "rows": "whole records",
     "content": "all kept contents",
+    "files": "the files of all runs in their projects",
 }
 _COUNTED = {
     "texts": "records have only their hash left",
     "rows": "records were dropped",
     "content": "contents were deleted",
+    "files": "runs have no files in their project any more",
 }
 
 
@@ -206,26 +203,41 @@ def _drop_rows(desk: Desk, before_ms: int) -> int:
 
 
 def _prune_content(desk: Desk, before_ms: int) -> int:
-    return desk.contents.prune(before_ms, held=_held_contents(desk))
+    return desk.contents.prune(before_ms, held=_held(desk).contents)
 
 
-def _held_contents(desk: Desk) -> set[str]:
-    """Return the digests of the contents whose executions are held."""
+def _prune_files(desk: Desk, before_ms: int) -> int:
+    from ringfence.workspaces.exec_files import prune_exec_files
+
+    held = _held(desk).exec_ids
+    return len(prune_exec_files(desk.home, before_ms, held=held.__contains__))
+
+
+class _Held(NamedTuple):
+    exec_ids: set[str]
+    contents: set[str]
+
+
+def _held(desk: Desk) -> _Held:
+    """Return the executions that a hold is on, and the digests of their contents."""
     from ringfence.interfaces.cli.evidence_desk import read_place
     from ringfence.journal import retention
 
     with desk.database.reading() as cursor:
         placed = retention.holds(cursor)
-    found: set[str] = set()
+    found = _Held(set(), set())
     if not placed:
         return found
     with desk.reading() as reader:
         for log in reader.logs():
             for place in reader.records(log.number, log.first_seq):
                 members = read_place(place).members
+                if not any(members.get(each.field) == each.value for each in placed):
+                    continue
+                found.exec_ids.add(str(members.get("exec_id")))
                 kept = members.get("content")
-                if isinstance(kept, Mapping) and any(members.get(each.field) == each.value for each in placed):
-                    found.update(map(str, kept.values()))
+                if isinstance(kept, Mapping):
+                    found.contents.update(map(str, kept.values()))
     return found
 
 
@@ -233,29 +245,8 @@ _TAKE_AWAY: Mapping[str, Callable[[Desk, int], int]] = {
     "texts": _prune_texts,
     "rows": _drop_rows,
     "content": _prune_content,
+    "files": _prune_files,
 }
-
-
-def _journal(desk: Desk) -> Journal:
-    from ringfence.clock import SystemClock
-    from ringfence.wiring import make_journal
-
-    return make_journal(desk.settings, desk.database, SystemClock())
-
-
-def _record(journal: Journal, kind: str, members: Mapping[str, Any], now_ms: int) -> None:
-    from ringfence.identifiers import TimeOrdered
-
-    record = {"type": kind, "envelope_id": TimeOrdered().new("ev"), "time_ms": now_ms, "tenant": "local", **members}
-    asyncio.run(journal.record(record))
-
-
-def _note(desk: Desk, kind: str, members: Mapping[str, Any]) -> None:
-    journal = _journal(desk)
-    try:
-        _record(journal, kind, members, desk.now_ms)
-    finally:
-        journal.close()
 
 
 def _tell_hold(options: argparse.Namespace, hold_id: str, line: str) -> None:

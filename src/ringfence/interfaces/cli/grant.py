@@ -17,11 +17,14 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import Denials
 from ringfence.capability.form import parse
 from ringfence.errors import Denied, InvalidRequest, RingfenceError, ToolDenied
+from ringfence.evidence.effects import harmless_text
 from ringfence.interfaces.cli.grant_desk import Desk, open_desk, shown_time
+from ringfence.interfaces.cli.noting import note
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.interfaces.cli.usage import UsageError
 
 if TYPE_CHECKING:
+    from ringfence.authority.grant import Grant
     from ringfence.authority.policy import PolicySnapshot
 
 LOCAL = "local"
@@ -56,8 +59,28 @@ def _issue(words: Sequence[str]) -> int:
     _require_covered(policy, options, narrowing := _narrowing(options))
     credential = credential.narrowed(narrowing)
     key = desk.keys.signing_key()
+    grant = credential.grant
+    told = {
+        **call_members(grant),
+        "expires_at_ms": grant.expires_at,
+        "key_id": key.key.key_id,
+        "policy_version_hash": policy.policy_version_hash,
+    }
+    note(desk.home, "grant.issued", told if options.role is None else {**told, "role": options.role})
     _say_token(desk, desk.codec.encode(credential.grant, key), json=options.json)
     return 0
+
+
+def call_members(grant: Grant) -> dict[str, str]:
+    """Return which call a grant is for, as records name it."""
+    return {
+        "tenant": grant.tenant,
+        "subject_id": grant.subject_id,
+        "tool_name": grant.tool_name,
+        "call_id": grant.call_id,
+        "grant_id": grant.nonce,
+        "decision_key_fingerprint": grant.decision_key_fingerprint,
+    }
 
 
 def _attenuate(words: Sequence[str]) -> int:
@@ -123,6 +146,8 @@ def _revoke(words: Sequence[str]) -> int:
         case _:
             kind, name = "subject", options.subject
             desk.revocations.revoke("subject", name, tenant=tenant)
+    # after it: a revocation counts even where it cannot be written down
+    note(desk.home, "grant.revoked", {"revoked": kind, "name": harmless_text(name), "tenant": tenant or LOCAL})
     if options.json:
         _say_json({"revoked": kind, "name": name, "tenant": tenant})
     else:

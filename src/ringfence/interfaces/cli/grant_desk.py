@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from ringfence.clock import SystemClock
 from ringfence.grants.biscuit import BiscuitCodec
@@ -21,6 +22,7 @@ from ringfence.workspaces.home import default_home
 class Desk:
     """Everything about grants that one home has."""
 
+    home: Path
     clock: Clock
     codec: BiscuitCodec
     revocations: RevocationFile
@@ -37,7 +39,7 @@ def open_desk() -> Desk:
     verifier = GrantVerifier(
         codec=codec, find_key=keys.find, revocations=revocations, calls=CallsInMemory(clock), clock=clock
     )
-    return Desk(clock, codec, revocations, keys, LocalIssuer(clock, TimeOrdered()), verifier)
+    return Desk(home, clock, codec, revocations, keys, LocalIssuer(clock, TimeOrdered()), verifier)
 
 
 def shown_time(ms: int) -> str:

@@ -30,14 +30,19 @@ def key_command(words: Sequence[str]) -> int:
         parser.error("--days is for create")
 
     from ringfence.interfaces.cli.grant_desk import open_desk
+    from ringfence.interfaces.cli.noting import note
 
     desk = open_desk()
     match options.action:
         case "create":
             days = 90 if options.days is None else options.days
-            shown: Any = _fields(desk, [desk.keys.create(valid_ms=days * _DAY_MS)])[0]
+            made = desk.keys.create(valid_ms=days * _DAY_MS)
+            note(desk.home, "admin.key_created", {"key_id": made.key_id, "expires_at_ms": made.expires_at})
+            shown: Any = _fields(desk, [made])[0]
         case "revoke":
-            shown = _fields(desk, [desk.keys.revoke(options.key_id)])[0]
+            revoked = desk.keys.revoke(options.key_id)
+            note(desk.home, "admin.key_revoked", {"key_id": revoked.key_id})
+            shown = _fields(desk, [revoked])[0]
         case _:
             shown = {"keys": _fields(desk, desk.keys.list_keys())}
     if options.json:

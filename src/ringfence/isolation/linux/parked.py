@@ -267,7 +267,7 @@ class _Watch:
         self._loop = loop
         self._worker = worker
         self._limits = limits
-        self._deadline = loop.time() + limits.wall_seconds
+        self._deadline = 0.0
         self._meter = worker.meter
         self._kill = worker.kill
         self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
@@ -283,6 +283,7 @@ class _Watch:
 
     def begin(self) -> None:
         """Start watching; the loop sees one descriptor, which was set up when the worker was parked."""
+        self._deadline = self._loop.time() + self._limits.wall_seconds
         self._loop.add_reader(self._events.fileno(), self._look)
         self._look_again_later()
 

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.crypto import libcrypto
+from ringfence.crypto.ed25519 import Cryptography, Implementation, OpenSSL, implementation, public_key, sign, verify
 from ringfence.errors import InternalError, Unavailable
-from ringfence.journal import ed25519
-from ringfence.journal.ed25519 import Cryptography, Implementation, OpenSSL, implementation, public_key, sign, verify
 
 # RFC 8032, 7.1: seed, public key, message, signature
 VECTORS = [
@@ -152,27 +152,27 @@ def test_a_failure_leaves_no_error_in_the_queue_that_ssl_reads() -> None:
     with pytest.raises(InternalError, match="EVP_PKEY_new_raw"):
         openssl.sign(b"short", b"")
     assert not openssl.verify(public_key(SEED), b"", bytes(64))
-    assert openssl._last_error() == 0
+    assert libcrypto.opened(openssl.name).last_error() == 0
 
 
 @pytest.mark.usefixtures("anew")
 def test_an_interpreter_without_a_library_uses_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ed25519, "_library_of_hashlib", lambda: iter(["/nonexistent/libcrypto.so.3"]))
-    monkeypatch.setattr(ed25519, "_LIBRARY_NAMES", ("libcrypto.so.0",))
+    monkeypatch.setattr(libcrypto, "_library_of_hashlib", lambda: iter(["/nonexistent/libcrypto.so.3"]))
+    monkeypatch.setattr(libcrypto, "_LIBRARY_NAMES", ("libcrypto.so.0",))
     assert implementation().name == "cryptography"
     assert verify(public_key(SEED), b"m", sign(SEED, b"m"))
 
 
 @pytest.mark.usefixtures("anew")
 def test_a_library_without_ed25519_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ed25519, "_library_of_hashlib", lambda: iter(["libc.so.6"]))
+    monkeypatch.setattr(libcrypto, "_library_of_hashlib", lambda: iter(["libc.so.6"]))
     assert implementation().name == "libcrypto.so.3"
 
 
 @pytest.mark.usefixtures("anew")
 def test_with_neither_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ed25519, "_library_of_hashlib", lambda: iter(()))
-    monkeypatch.setattr(ed25519, "_LIBRARY_NAMES", ())
+    monkeypatch.setattr(libcrypto, "_library_of_hashlib", lambda: iter(()))
+    monkeypatch.setattr(libcrypto, "_LIBRARY_NAMES", ())
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(Unavailable) as refused:
         sign(SEED, b"")
@@ -181,6 +181,6 @@ def test_with_neither_the_refusal_says_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_signing_loads_no_package_where_there_is_a_library() -> None:
-    code = "import sys; from ringfence.journal import ed25519; ed25519.sign(bytes(32), b''); print(*sys.modules)"
+    code = "import sys; from ringfence.crypto import ed25519; ed25519.sign(bytes(32), b''); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert "cryptography" not in done.stdout.split()

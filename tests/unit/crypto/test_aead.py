@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.content import aead
+from ringfence.crypto import aead, libcrypto
 from ringfence.errors import Unavailable
 
 # Test cases 13 to 16 of McGrew and Viega, "The Galois/Counter Mode of Operation".
@@ -74,20 +77,54 @@ def test_an_independent_library_agrees(plain: bytes, associated: bytes) -> None:
     assert aead.Cryptography().decrypt(b"k" * 32, b"n" * 12, sealed, associated) == plain
 
 
-def test_a_machine_without_any_implementation_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> None:
-        raise ImportError
+@pytest.mark.parametrize(("key", "nonce"), [(31, 12), (33, 12), (0, 12), (32, 11), (32, 13), (32, 0)])
+def test_a_key_or_a_nonce_of_another_length_is_refused_and_nothing_behind_it_is_read(key: int, nonce: int) -> None:
+    gcm = aead.implementation()
+    for attempt in (gcm.encrypt, gcm.decrypt):
+        with pytest.raises(ValueError, match="32 bytes, and a nonce 12"):
+            attempt(bytes(key), bytes(nonce), bytes(16), b"")
 
-    monkeypatch.setattr(aead, "OpenSSL", missing_library)
-    monkeypatch.setattr(aead, "Cryptography", missing)
+
+def test_what_is_longer_than_openssl_can_count_is_refused_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aead, "MOST_BYTES", 8)
+    gcm = aead.implementation()
+    assert len(gcm.encrypt(bytes(32), bytes(12), bytes(8), b"")) == 8 + aead.TAG_BYTES
+    for plain, associated in ((bytes(9), b""), (b"", bytes(9))):
+        with pytest.raises(ValueError, match="at most 8 bytes"):
+            gcm.encrypt(bytes(32), bytes(12), plain, associated)
+
+
+@pytest.fixture
+def without_a_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the choice be made again on a machine that has no libcrypto."""
+    monkeypatch.setattr(libcrypto, "_library_of_hashlib", lambda: iter(["libc.so.6"]))
+    monkeypatch.setattr(libcrypto, "_LIBRARY_NAMES", ("libcrypto.so.0",))
     aead.implementation.cache_clear()
+    yield
+    aead.implementation.cache_clear()
+
+
+@pytest.mark.usefixtures("without_a_library")
+def test_an_interpreter_without_a_library_uses_the_package() -> None:
+    assert aead.implementation().name == "cryptography"
+
+
+@pytest.mark.usefixtures("without_a_library")
+def test_with_neither_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(Unavailable) as refused:
+        aead.implementation()
+    assert refused.value.reason == "extra_missing"
+    assert "libssl3" in (refused.value.fix or "")
+
+
+def test_a_library_that_computes_something_else_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(_: aead.OpenSSL, key: bytes, nonce: bytes, plain: bytes, associated: bytes) -> bytes:
+        return bytes(16)
+
+    aead.implementation.cache_clear()
+    monkeypatch.setattr(aead.OpenSSL, "encrypt", wrong)
     try:
-        with pytest.raises(Unavailable) as caught:
-            aead.implementation()
+        assert aead.implementation().name == "cryptography"
     finally:
         aead.implementation.cache_clear()
-    assert caught.value.reason == "extra_missing"
-
-
-def missing_library(_: str) -> None:
-    raise OSError

@@ -1,0 +1,89 @@
+"""Holds what executions are found by against the records: a list that hides a run is as bad as a lost record."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from ringfence.evidence.records import BEGIN, DENIED, END
+from ringfence.journal import store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ringfence.database.port import Cursor
+
+_AT_ONCE = 200
+
+
+class Index:
+    """The tables beside one log's records; each record is seen once, in order, and what is over is soon forgotten."""
+
+    def __init__(self, cursor: Cursor, log: int) -> None:
+        """Nothing was seen yet."""
+        self._cursor = cursor
+        self._log = log
+        self._begun: dict[str, tuple[int, Any]] = {}
+        self._unseen = 0
+        self._ended: dict[str, tuple[tuple[int, Any] | None, int, Mapping[str, Any]]] = {}
+        self._over = 0
+        self.fault: str | None = None
+
+    def see(self, seq: int, members: Mapping[str, Any] | None) -> None:
+        """Take the next record, or the next whose text was pruned."""
+        if members is None:
+            self._unseen += 1
+            return
+        kind, exec_id = members.get("type"), members.get("exec_id")
+        if kind == BEGIN:
+            self._begun[str(exec_id)] = (seq, members.get("time_ms"))
+        elif kind in (END, DENIED):
+            begun = (seq, members.get("time_ms")) if kind == DENIED else self._begun.pop(str(exec_id), None)
+            self._ended[str(exec_id)] = (begun, seq, members)
+            if len(self._ended) >= _AT_ONCE:
+                self._compare()
+
+    def finish(self) -> None:
+        """Compare what is left, and what is listed without a record."""
+        self._compare()
+        if self.fault is not None or self._unseen:
+            return  # a record without its text cannot say what should be listed
+        listed = self._cursor.execute("SELECT count(*) FROM journal_exec WHERE log = ?", (self._log,)).fetchone()[0]
+        if listed > self._over:
+            self.fault = f"{listed - self._over} executions are listed that no record of log {self._log} ends"
+        open_now = {begun.exec_id: begun.seq for begun in store.open_execs(self._cursor, self._log)}
+        if self.fault is None and open_now != {exec_id: seq for exec_id, (seq, _) in self._begun.items()}:
+            self.fault = f"the list of what has not ended is not that of the records of log {self._log}"
+
+    def _compare(self) -> None:
+        wanted, self._ended = self._ended, {}
+        self._over += len(wanted)
+        if self.fault is not None or not wanted:
+            return
+        found = store.execs_by_id(self._cursor, wanted)
+        for exec_id, (begun, end_seq, members) in wanted.items():
+            listed = found.get(exec_id)
+            if listed is None:
+                self.fault = f"execution {exec_id} is not listed, and record {end_seq} ends it"
+                return
+            said = {name: members.get(name) for name in (*store.ID_FIELDS, "outcome")}
+            shown = {name: getattr(listed, name) for name in said}
+            began = (listed.begin_seq, listed.started_ms)
+            if said != shown or (begun or began) != began or (self._log, end_seq) != (listed.log, listed.end_seq):
+                self.fault = f"execution {exec_id} is listed as what record {end_seq} does not say"
+                return
+
+
+def damaged_documents(cursor: Cursor) -> Iterator[str]:
+    """Yield the digests of documents that have another one."""
+    after = ""
+    while True:
+        some = cursor.execute(
+            f"SELECT digest, body FROM journal_document WHERE digest > ? ORDER BY digest LIMIT {_AT_ONCE}", (after,)
+        ).fetchall()
+        for digest, body in some:
+            if digest != f"sha256:{sha256(str(body).encode('utf-8', 'surrogatepass')).hexdigest()}":
+                yield str(digest)
+        if len(some) < _AT_ONCE:
+            return
+        after = some[-1][0]
