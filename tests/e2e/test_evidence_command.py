@@ -547,9 +547,16 @@ def test_a_shell_command_has_no_language_in_its_audit_line(tmp_path: Path) -> No
     assert line["language"] is None
 
 
-@pytest.mark.parametrize(("kind", "count"), [("cloudevents", 7), ("ocsf", 7), ("otlp", 1)])
-def test_the_other_forms_are_json_lines(kind: str, count: int, home: Path) -> None:
+@pytest.mark.parametrize(("kind", "count"), [("cloudevents", 8), ("ocsf", 8), ("otlp", 1)])
+def test_the_other_forms_are_json_lines_of_all_there_is(kind: str, count: int, home: Path) -> None:
     lines = said(home, "evidence", "export", "--format", kind).splitlines()
+    assert len([json.loads(line) for line in lines]) == count
+    assert (kind != "otlp") is any("policy.loaded" in line for line in lines)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("cloudevents", 2), ("ocsf", 2), ("otlp", 1), ("audit-json", 1)])
+def test_a_selection_is_exported_without_the_rest(kind: str, count: int, home: Path) -> None:
+    lines = said(home, "evidence", "export", "--format", kind, "--task", "T-8").splitlines()
     assert len([json.loads(line) for line in lines]) == count
 
 

@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ringfence.errors import InvalidRequest, Unavailable
+from ringfence.evidence.records import BEGIN, DENIED, END
 from ringfence.interfaces.cli.evidence_desk import (
     ALTERED,
     MISSING,
@@ -71,7 +73,11 @@ def _chunks(desk: Desk, reader: Reader, kind: str, selection: Selection, execs: 
 
         yield bundled(desk, reader, executions, {"exec_id": ",".join(execs)} if execs else selection.described())
         return
-    yield from _LINES[kind](_whole(executions))
+    pairs = _whole(executions)
+    if not execs and selection.is_everything and kind in _OF_ANY_RECORD:
+        # what is no execution, a policy that was loaded or a hold that was placed, is in no selection but this one
+        pairs = chain(pairs, _others(reader))
+    yield from _LINES[kind](pairs)
 
 
 def _named(reader: Reader, names: Sequence[str]) -> Iterator[Execution]:
@@ -93,22 +99,33 @@ def _whole(executions: Iterable[Execution]) -> Iterator[Pair]:
     """Yield the records of executions; a record that was tampered with is not passed on as evidence."""
     pruned = 0
     for execution in executions:
-        begin = read_place(execution.begin)
+        begin = _passed_on(read_place(execution.begin))
         has_end = execution.end is not None and execution.end != execution.begin
-        end = read_place(execution.end) if execution.end is not None and has_end else None
-        for each in (begin, end):
-            if each is not None and each.state in (ALTERED, MISSING):
-                raise Unavailable(
-                    f"record {each.place.seq} of {each.place.log_id} is {each.state}, and is not passed on as evidence",
-                    reason="damaged",
-                    fix="see 'ringfence evidence verify'; export the others with --exec",
-                )
+        end = _passed_on(read_place(execution.end)) if execution.end is not None and has_end else None
         if PRUNED in (begin.state, end.state if end else ""):
             pruned += 1
             continue
         yield begin, end
     if pruned:
         sys.stderr.write(f"ringfence: {pruned} executions were pruned, and only their hashes are left\n")
+
+
+def _others(reader: Reader) -> Iterator[Pair]:
+    for log in reader.logs():
+        for place in reader.records(log.number, log.first_seq):
+            read = _passed_on(read_place(place))
+            if read.state != PRUNED and read.members.get("type") not in (BEGIN, END, DENIED):
+                yield read, None
+
+
+def _passed_on(read: Read) -> Read:
+    if read.state in (ALTERED, MISSING):
+        raise Unavailable(
+            f"record {read.place.seq} of {read.place.log_id} is {read.state}, and is not passed on as evidence",
+            reason="damaged",
+            fix="see 'ringfence evidence verify'; export the others with --exec",
+        )
+    return read
 
 
 def _audit_lines(pairs: Iterable[Pair]) -> Iterator[bytes]:
@@ -156,6 +173,7 @@ def _ended(pairs: Iterable[Pair]) -> Iterator[Pair]:
     return (pair for pair in pairs if pair[1] is not None or pair[0].members.get("type") == "decision.denied")
 
 
+_OF_ANY_RECORD: Final = ("cloudevents", "ocsf")
 _LINES: Final[dict[str, Callable[[Iterable[Pair]], Iterator[bytes]]]] = {
     "audit-json": _audit_lines,
     "cloudevents": _cloud_events,
