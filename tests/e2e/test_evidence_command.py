@@ -370,7 +370,7 @@ def test_an_index_that_lies_is_marked_though_its_records_are_whole(home: Path) -
     broken = by_broken(home)
     assert broken["outcome"] == "failed"
     (found,) = told(home, "evidence", "verify", code=3)["faults"]
-    assert "the index says otherwise about execution" in found
+    assert f"execution {broken['exec_id']} is listed as what record" in found
 
 
 def test_an_execution_that_was_taken_out_of_every_list_is_named(home: Path) -> None:
@@ -378,7 +378,7 @@ def test_an_execution_that_was_taken_out_of_every_list_is_named(home: Path) -> N
     edit(home, "DELETE FROM journal_exec WHERE outcome = 'denied'")
     assert len(told(home, "evidence", "list")["execs"]) == 3
     (found,) = told(home, "evidence", "verify", code=3)["faults"]
-    assert f"the index does not have execution {hidden}" in found
+    assert f"execution {hidden} is not listed" in found
 
 
 def test_an_execution_that_was_invented_is_found(home: Path) -> None:
@@ -388,7 +388,7 @@ def test_an_execution_that_was_invented_is_found(home: Path) -> None:
         "VALUES ('ex_invented', 1, 0, 1, 5, 'succeeded')",
     )
     (found,) = told(home, "evidence", "verify", code=3)["faults"]
-    assert "lists 5 executions, and there are records of 4" in found
+    assert "1 executions are listed that no record of log 1 ends" in found
     told(home, "evidence", "list", code=3)
 
 

@@ -214,6 +214,7 @@ _VALIDATION_FAILED = {
     "invalid_value": Reason("a setting has a value that it cannot have"),
     "invalid_unit": Reason("a size or a time is not written with a unit that is known"),
     "not_canonical": Reason("a value cannot be written in one way only, so it cannot be hashed"),
+    "record_too_large": Reason("the names that came with a call are more than a record of it may hold"),
     "no_proof": Reason(
         "nothing proves that this is in the log: the records are not there, were dropped, or make another tree"
     ),

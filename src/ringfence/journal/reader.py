@@ -136,7 +136,10 @@ class Reader:
         def entries(first: int, end: int) -> Iterable[bytes]:
             return (row.hash for row in store.rows(self._cursor, log, first, end))
 
-        path = inclusion_proof(seq, checkpoint.size, roots_in(entries, self.start(log).frontier))
+        # the tree up to the checkpoint before stands for all of its records, so that only those since are read
+        before = store.last_checkpoint(self._cursor, log, seq)
+        start = self.start(log).frontier if before is None else Frontier.from_text(before.frontier)
+        path = inclusion_proof(seq, checkpoint.size, roots_in(entries, start))
         return Proof(checkpoint.note, checkpoint.size, path)
 
     def verify(self, trust: Trust, progress: Callable[[int], None] | None = None) -> Verified:

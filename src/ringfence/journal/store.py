@@ -397,9 +397,11 @@ def add_checkpoint(cursor: Cursor, log: LogState, checkpoint: Checkpoint) -> Non
     )
 
 
-def last_checkpoint(cursor: Cursor, log: int) -> Checkpoint | None:
-    """Return the newest signed note of a log."""
-    found = cursor.execute(f"{_SELECT_CHECKPOINT} WHERE log = ? ORDER BY size DESC LIMIT 1", (log,)).fetchone()
+def last_checkpoint(cursor: Cursor, log: int, up_to: int = RECORDS_PER_LOG) -> Checkpoint | None:
+    """Return the newest signed note of a log, or the newest that covers no more than `up_to` records."""
+    found = cursor.execute(
+        f"{_SELECT_CHECKPOINT} WHERE log = ? AND size <= ? ORDER BY size DESC LIMIT 1", (log, up_to)
+    ).fetchone()
     return None if found is None else _checkpoint(found)
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import Databases
 from tests.journal_checks import verified
 
+from ringfence.capability.canonical import digest_of
 from ringfence.clock import SystemClock
 from ringfence.database.port import Cursor, Database
 from ringfence.errors import InvalidRequest, Unavailable
@@ -107,20 +108,22 @@ def test_what_is_written_with_an_end_is_there_with_it_or_not_at_all(databases: D
     begin = begun()
 
     def fail(cursor: Cursor) -> None:
-        store.keep_document(cursor, "sha256:1", "policy", "text")
+        store.keep_document(cursor, digest_of(b"one"), "policy", "one")
         raise InvalidRequest("no")
 
     async def write() -> None:
         await journal.begin(begin)
         with pytest.raises(InvalidRequest):
             await journal.end(ended(begin), also=fail)
-        await journal.end(ended(begin), also=lambda cursor: store.keep_document(cursor, "sha256:2", "policy", "text"))
+        await journal.end(
+            ended(begin), also=lambda cursor: store.keep_document(cursor, digest_of(b"two"), "policy", "two")
+        )
 
     asyncio.run(write())
     journal.close()
     with databases.open().reading() as cursor:
-        assert store.document(cursor, "sha256:1") is None
-        assert store.document(cursor, "sha256:2") is not None
+        assert store.document(cursor, digest_of(b"one")) is None
+        assert store.document(cursor, digest_of(b"two")) is not None
     assert len(kept(databases)) == 2
     verified(databases.home, databases.url)
 

@@ -162,30 +162,12 @@ def _home(desk: Desk, trust: Trust, progress: Callable[[int], None]) -> Finding:
     proof = "proven" if is_outside else OWN_KEY
     try:
         with desk.reading() as reader:
-            known = {log.number for log in reader.logs()}
             found = reader.verify(trust, progress)
-        missing = [*found.missing_logs, *_unlisted(desk, known)]
-        damage = ""
-        if found.is_whole and not missing:
-            from ringfence.interfaces.cli.evidence_index import index_fault
-
-            with desk.database.reading() as cursor:
-                damage = index_fault(cursor) or ""
     except (TypeError, ValueError, LookupError, AttributeError, InvalidRequest) as error:
         # a table that somebody wrote to by hand may hold anything, and no reader of it can be prepared for all of that
         return Finding(str(desk.home), against, damage=f"damaged: a table holds what was never written to it ({error})")
-    is_proven = found.is_proven and bool(found.reports)
-    return Finding(str(desk.home), against, found.reports, tuple(missing), damage, is_proven, proof=proof)
-
-
-def _unlisted(desk: Desk, known: set[int]) -> Iterator[str]:
-    """Yield the logs that records or checkpoints are of, though the list of logs does not have them."""
-    with desk.database.reading() as cursor:
-        last_record = cursor.execute("SELECT log FROM journal_record ORDER BY place DESC LIMIT 1").fetchone()
-        last_checkpoint = cursor.execute("SELECT max(log) FROM journal_checkpoint").fetchone()
-    highest = max(found[0] for found in (last_record, last_checkpoint, (0,)) if found and found[0] is not None)
-    beyond = max(known, default=0)
-    yield from (f"log {number}" for number in range(beyond + 1, highest + 1) if number not in known)
+    damage = found.misled[0] if found.misled else ""
+    return Finding(str(desk.home), against, found.reports, found.missing_logs, damage, found.is_proven, proof=proof)
 
 
 def _file(path: Path, trust: Trust, progress: Callable[[int], None]) -> Finding:
