@@ -33,14 +33,19 @@ def test_a_journal_is_read_while_its_writer_has_it_open_and_after(databases: Dat
         database.close()
 
 
+def delete_through(databases: Databases) -> None:
+    with looking(databases.home, databases.url) as view:
+        assert view is not None
+        view.cursor.execute("DELETE FROM journal_log")
+
+
 def test_nothing_can_be_written_through_it(databases: Databases) -> None:
     database = databases.open()
     with database.transaction() as cursor:
         store.take_log(cursor, this_process(), 1, "lg-1")
     for _ in range(2):
-        with pytest.raises(Unavailable), looking(databases.home, databases.url) as view:
-            assert view is not None
-            view.cursor.execute("DELETE FROM journal_log")
+        with pytest.raises(Unavailable):
+            delete_through(databases)
         database.close()
     with database.reading() as cursor:
         assert len(store.logs(cursor)) == 1
