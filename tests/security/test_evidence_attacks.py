@@ -6,7 +6,10 @@ import asyncio
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,15 @@ from ringfence.database.sqlite import SqliteDatabase
 from ringfence.errors import Denied, InvalidRequest, Unavailable
 from ringfence.evidence import records
 from ringfence.evidence.correlation import UNKNOWN, Correlation
+from ringfence.evidence.sealing import Head
 from ringfence.evidence.verify import Trust
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal.journal import Journal
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import Signer, key_in_home
 from ringfence.operation import CodeRun, Language
+from ringfence.operation.brokered import ProcExec
+from ringfence.operation.needs import HostUse
 
 NAMES = TimeOrdered()
 PATIENCE = 10.0
@@ -196,6 +202,21 @@ async def test_the_names_that_come_with_a_false_grant_neither_fill_nor_forge_nor
     assert size < 10_000
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [ProcExec("ls\udc80", ()), ProcExec("ls\x1b[31m\n", ()), ProcExec("a" * 100_000, ()), HostUse("/\udc80")],
+)
+async def test_no_name_keeps_its_own_refusal_out_of_the_journal(tmp_path: Path, operation: Any) -> None:
+    who = records.Asked("t", "u", "c", "proc_exec", UNKNOWN)
+    names = records.Names(NAMES.new("ex"), NAMES.new("ev"))
+    record = records.turned_away(names, operation, who, Denied("no", reason="no"), now_ms=1)
+    assert record["capability"].isprintable()
+    journal = journal_in(tmp_path)
+    await journal.record(record)
+    journal.close()
+    verified(tmp_path)
+
+
 @pytest.mark.needs("native")
 async def test_a_slow_disk_takes_nothing_of_the_time_that_a_run_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +252,57 @@ async def test_what_cannot_be_kept_of_a_run_is_said_and_takes_nothing_from_its_r
     if in_the_way == "workspace":
         assert "not_kept" in json.loads(end)
         assert "artifacts_path" not in json.loads(end)
+
+
+MANY_AT_ONCE = """
+import ctypes, os, sys, threading
+from pathlib import Path
+from ringfence.errors import QuotaExceeded
+from ringfence.outcome import ExecutionResult, Status
+from ringfence.workspaces import exec_files
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x20000) or libc.mount(None, b"/", None, 0x44000, None):
+    raise OSError(ctypes.get_errno(), "unshare")
+home = sys.argv[1]
+if libc.mount(b"tmpfs", home.encode(), b"tmpfs", 0, b"size=100m"):
+    raise OSError(ctypes.get_errno(), "mount")
+output, least, write = bytes(30 << 20), [1 << 40], os.write
+def watched(fd, data):
+    written = write(fd, data)
+    disk = os.statvfs(home)
+    least.append(disk.f_bavail * disk.f_frsize)
+    return written
+os.write = watched
+together, look = threading.Barrier(6), os.fstatvfs
+def looked(fd):
+    seen = look(fd)
+    try:
+        together.wait(0.5)  # whoever may look at the same time has looked before anybody writes
+    except threading.BrokenBarrierError:
+        pass
+    return seen
+os.fstatvfs = looked
+result = ExecutionResult(
+    Status.SUCCEEDED, exit_code=0, stdout_raw=output, stderr_raw=b"", stdout_bytes=len(output), stderr_bytes=0
+)
+def keep(number):
+    try:
+        exec_files.write_exec_files(Path(home), "p", f"ex_{number}", result, manifest={}, meta={}, durable=False)
+    except QuotaExceeded:
+        pass
+threads = [threading.Thread(target=keep, args=(number,)) for number in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(min(least) >= 60 << 20, len(os.listdir(home + "/workspace/projects/p/artifacts")))
+"""
+
+
+@pytest.mark.needs("root")
+def test_runs_that_end_together_do_not_count_on_the_same_free_space(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_AT_ONCE, str(tmp_path)], capture_output=True, text=True, timeout=50
+    )
+    assert done.stdout.split() == ["True", "1"], done.stderr
 
 
 # --- who holds the disk ---
@@ -403,3 +475,83 @@ def test_who_changes_what_executions_are_found_by_is_found(
     home = copied(left_by_a_dead_process, tmp_path)
     tampered_with(home, statement)
     assert not found_in(home).is_whole
+
+
+def test_a_text_that_somebody_took_away_does_not_pass_for_one_that_retention_pruned(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, "UPDATE journal_record SET body = NULL WHERE seq = 3")
+    assert not found_in(home).is_proven
+
+
+def test_a_front_that_somebody_cut_off_does_not_pass_for_one_that_retention_dropped(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(
+        home,
+        "UPDATE journal_log SET first_seq = 8, first_prev = (SELECT hash FROM journal_record WHERE seq = 7), "
+        "first_frontier = (SELECT frontier FROM journal_checkpoint WHERE size = 8)",
+    )
+    tampered_with(home, "DELETE FROM journal_record WHERE seq < 8")
+    tampered_with(home, "DELETE FROM journal_exec WHERE end_seq < 8")
+    assert not found_in(home).is_proven
+
+
+def test_nobody_without_the_key_gets_the_next_process_to_sign_a_history_that_he_wrote(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    forge(home)
+    run_once(home)
+    assert not found_in(home).is_proven
+
+
+def forge(home: Path) -> None:
+    """Write all of a log anew without its key: another tool, linked and listed as it should be, and no checkpoint."""
+    connection = sqlite3.connect(home / "ringfence.db")
+    (log_id,) = connection.execute("SELECT log_id FROM journal_log").fetchone()
+    head = Head.empty(log_id)
+    for place, text in connection.execute("SELECT place, body FROM journal_record ORDER BY place").fetchall():
+        members = {name: value for name, value in json.loads(text).items() if name not in SET_BY_THE_LOG}
+        sealed, head = head.seal({**members, "tool_name": "harmless"})
+        connection.execute(
+            "UPDATE journal_record SET body = ?, hash = ? WHERE place = ?", (sealed.text, sealed.hash, place)
+        )
+    connection.execute("UPDATE journal_exec SET tool_name = 'harmless'")
+    connection.execute("DELETE FROM journal_checkpoint")
+    connection.commit()
+    connection.close()
+
+
+SET_BY_THE_LOG = ("v", "log_id", "seq", "prev_hash")
+
+KILLED_IN_A_CONTAINER = """
+import sys, ringfence
+ringfence.run("print(1)", home=sys.argv[1])
+print("begun", flush=True)
+ringfence.run("import time; time.sleep(60)", home=sys.argv[1])
+"""
+
+
+@pytest.mark.needs("native")
+@pytest.mark.needs("root")
+def test_what_a_killed_container_had_begun_is_ended_by_the_next_one(tmp_path: Path) -> None:
+    boxed = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c"]
+    with subprocess.Popen([*boxed, KILLED_IN_A_CONTAINER, str(tmp_path)], stdout=subprocess.PIPE) as container:
+        assert container.stdout is not None
+        assert container.stdout.readline() == b"begun\n"
+        while not still_open(tmp_path):
+            time.sleep(0.01)
+        container.kill()
+    next_one = "import sys, ringfence; ringfence.run('print(2)', home=sys.argv[1])"
+    subprocess.run([*boxed, next_one, str(tmp_path)], check=True, timeout=50)
+    assert still_open(tmp_path) == []
+
+
+def still_open(home: Path) -> list[str]:
+    connection = sqlite3.connect(home / "ringfence.db")
+    found = [exec_id for (exec_id,) in connection.execute("SELECT exec_id FROM journal_open")]
+    connection.close()
+    return found

@@ -293,7 +293,8 @@ def _capability(operation: Operation) -> str:
         return f"code.run:{operation.language}"
     from ringfence.operation.form import summary  # not at the top: most calls run code
 
-    return summary(operation)
+    # a name that is no Unicode would keep its own refusal from being written down
+    return effects.harmless_text(summary(operation), escaped="")
 
 
 @lru_cache(maxsize=64)

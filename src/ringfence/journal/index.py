@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.evidence.records import BEGIN, DENIED, END
 from ringfence.journal import store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from ringfence.database.port import Cursor
 
+MOST_LOGS: Final = 1 << 22
+"""Beyond which no log is numbered: its records would have no place."""
 _AT_ONCE = 200
 
 
@@ -60,7 +62,7 @@ class Index:
         self._over += len(wanted)
         if self.fault is not None or not wanted:
             return
-        found = store.execs_by_id(self._cursor, wanted)
+        found = _execs_by_id(self._cursor, wanted)
         for exec_id, (begun, end_seq, members) in wanted.items():
             listed = found.get(exec_id)
             if listed is None:
@@ -87,3 +89,27 @@ def damaged_documents(cursor: Cursor) -> Iterator[str]:
         if len(some) < _AT_ONCE:
             return
         after = some[-1][0]
+
+
+def strays(cursor: Cursor, known: Iterable[int]) -> Iterator[int]:
+    """Yield, for each gap between the `known` logs, the first log in it that has records or checkpoints."""
+    first = -MOST_LOGS
+    for stop in (*sorted(known), MOST_LOGS):
+        record = cursor.execute(
+            "SELECT log FROM journal_record WHERE place >= ? AND place < ? ORDER BY place LIMIT 1",
+            (store.place(first, 0), store.place(stop, 0)),
+        ).fetchone()
+        checkpoint = cursor.execute(
+            "SELECT log FROM journal_checkpoint WHERE log >= ? AND log < ? ORDER BY log LIMIT 1", (first, stop)
+        ).fetchone()
+        yield from sorted({found[0] for found in (record, checkpoint) if found is not None})
+        first = stop + 1
+
+
+def _execs_by_id(cursor: Cursor, names: Collection[str]) -> dict[str, store.Exec]:
+    """Return those of some execs that are over."""
+    some = ", ".join("?" for _ in names)
+    found = cursor.execute(
+        f"SELECT {store.EXEC_COLUMNS} FROM journal_exec WHERE exec_id IN ({some})", (*names,)
+    ).fetchall()
+    return {row[0]: store.Exec(*row) for row in found}

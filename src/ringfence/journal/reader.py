@@ -12,7 +12,7 @@ from ringfence.evidence.merkle import Frontier, inclusion_proof, roots_in
 from ringfence.evidence.note import Checkpoint, log_origin, read_note
 from ringfence.evidence.verify import Report, Row, Start, Trust, verify_log
 from ringfence.journal import store
-from ringfence.journal.index import Index, damaged_documents
+from ringfence.journal.index import MOST_LOGS, Index, damaged_documents, strays
 
 if TYPE_CHECKING:
     from ringfence.database.port import Cursor, Database
@@ -151,7 +151,7 @@ class Reader:
         origins = {log_origin(log.log_id): log for log in self._logs.values()}
         numbers = sorted(number for number in self._logs if _is_number(number))
         missing = list(_gaps(numbers))
-        missing += [f"the row of log {number}, which has records" for number in store.strays(self._cursor, numbers)]
+        missing += [f"the row of log {number}, which has records" for number in strays(self._cursor, numbers)]
         missing += [f"the number of log {log.log_id}" for number, log in self._logs.items() if number not in numbers]
         for note in trust.checkpoints:
             origin = Checkpoint.parse(read_note(note)[0]).origin
@@ -191,7 +191,7 @@ class Reader:
 
 
 def _is_number(number: object) -> bool:
-    return type(number) is int and 0 < number < store.MOST_LOGS
+    return type(number) is int and 0 < number < MOST_LOGS
 
 
 def _gaps(numbers: Iterable[int]) -> Iterator[str]:

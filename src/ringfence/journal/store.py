@@ -5,7 +5,7 @@ Nothing is hashed here: what a record says and how it is sealed is decided befor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ringfence.database.port import Cursor, Value
 
 NO_HASH: Final = bytes(32)
-MOST_LOGS: Final = 1 << 22
-"""Beyond which no log is numbered: its records would have no place."""
 _ROWS_AT_ONCE = 500
 
 
@@ -189,7 +187,7 @@ def state(cursor: Cursor, number: int, *, was_dead: bool = False) -> LogState:
         frontier, frontier_size = checkpoint.frontier, checkpoint.size
     hashes = cursor.execute(
         "SELECT hash FROM journal_record WHERE place >= ? AND place < ? ORDER BY place",
-        (_place(number, frontier_size), _place(number, size)),
+        (place(number, frontier_size), place(number, size)),
     ).fetchall()
     after = tuple(bytes(hash_) for (hash_,) in hashes)
     return LogState(number, term, log_id, size, last_hash, frontier, frontier_size, after, was_dead)
@@ -232,19 +230,19 @@ def append(cursor: Cursor, log: LogState, rows: Sequence[Row]) -> None:
     cursor.executemany(
         "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(_place(log.number, row.seq), log.number, *row) for row in rows],
+        [(place(log.number, row.seq), log.number, *row) for row in rows],
     )
 
 
 def record(cursor: Cursor, log: int, seq: int) -> Row | None:
     """Return one record."""
-    found = cursor.execute(f"{_SELECT_ROW} WHERE place = ?", (_place(log, seq),)).fetchone()
+    found = cursor.execute(f"{_SELECT_ROW} WHERE place = ?", (place(log, seq),)).fetchone()
     return None if found is None else _row(found)
 
 
 def rows(cursor: Cursor, log: int, first: int = 0, end: int | None = None) -> Iterator[Row]:
     """Yield the records of a log from `first` up to and without `end`, some at a time."""
-    at, stop = _place(log, first), _place(log, RECORDS_PER_LOG if end is None else end)
+    at, stop = place(log, first), place(log, RECORDS_PER_LOG if end is None else end)
     while True:
         some = cursor.execute(
             f"{_SELECT_ROW} WHERE place >= ? AND place < ? ORDER BY place LIMIT {_ROWS_AT_ONCE}", (at, stop)
@@ -253,22 +251,7 @@ def rows(cursor: Cursor, log: int, first: int = 0, end: int | None = None) -> It
             yield _row(found)
         if len(some) < _ROWS_AT_ONCE:
             return
-        at = _place(log, some[-1][0] + 1)
-
-
-def strays(cursor: Cursor, known: Iterable[int]) -> Iterator[int]:
-    """Yield, for each gap between the `known` logs, the first log in it that has records or checkpoints."""
-    first = -MOST_LOGS
-    for stop in (*sorted(known), MOST_LOGS):
-        record = cursor.execute(
-            "SELECT log FROM journal_record WHERE place >= ? AND place < ? ORDER BY place LIMIT 1",
-            (_place(first, 0), _place(stop, 0)),
-        ).fetchone()
-        checkpoint = cursor.execute(
-            "SELECT log FROM journal_checkpoint WHERE log >= ? AND log < ? ORDER BY log LIMIT 1", (first, stop)
-        ).fetchone()
-        yield from sorted({found[0] for found in (record, checkpoint) if found is not None})
-        first = stop + 1
+        at = some[-1][-1] + 1  # by its key: whoever wrote to the table by hand cannot send us round and round
 
 
 # --- execs ---
@@ -310,18 +293,11 @@ def forget_open(cursor: Cursor, begun: OpenExec) -> None:
 
 def exec_by_id(cursor: Cursor, exec_id: str) -> Exec | OpenExec | None:
     """Return an exec that is over, or one that is open."""
-    ended = cursor.execute(f"SELECT {_EXEC_COLUMNS} FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
+    ended = cursor.execute(f"SELECT {EXEC_COLUMNS} FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
     if ended is not None:
         return Exec(*ended)
     begun = cursor.execute("SELECT exec_id, log, seq FROM journal_open WHERE exec_id = ?", (exec_id,)).fetchone()
     return None if begun is None else OpenExec(*begun)
-
-
-def execs_by_id(cursor: Cursor, names: Collection[str]) -> dict[str, Exec]:
-    """Return those of some execs that are over."""
-    some = ", ".join("?" for _ in names)
-    found = cursor.execute(f"SELECT {_EXEC_COLUMNS} FROM journal_exec WHERE exec_id IN ({some})", (*names,)).fetchall()
-    return {row[0]: Exec(*row) for row in found}
 
 
 def list_execs(
@@ -357,7 +333,7 @@ def list_execs(
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     # the limit is part of the statement: a server that does not know it plans anew each time
     found = cursor.execute(
-        f"SELECT {_EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT {int(limit)}",
+        f"SELECT {EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT {int(limit)}",
         values,
     ).fetchall()
     return tuple(Exec(*row) for row in found)
@@ -432,32 +408,37 @@ def document(cursor: Cursor, digest: str) -> tuple[str, str] | None:
     return None if found is None else (found[0], found[1])
 
 
-_SELECT_ROW = "SELECT seq, time_ms, type, exec_id, hash, body FROM journal_record"
+# a record that says it is elsewhere than it stands is in no place at all
+_SELECT_ROW = (
+    f"SELECT CASE WHEN log * {RECORDS_PER_LOG} + seq = place THEN seq ELSE -1 END, "
+    "time_ms, type, exec_id, hash, body, place FROM journal_record"
+)
 _SELECT_CHECKPOINT = "SELECT size, time_ms, root, frontier, note FROM journal_checkpoint"
 _EXEC_FIELDS = tuple(field.name for field in fields(Exec))
 _exec_values = attrgetter(*_EXEC_FIELDS)
-_EXEC_COLUMNS = ", ".join(_EXEC_FIELDS)
+EXEC_COLUMNS = ", ".join(_EXEC_FIELDS)
 _INSERT_EXEC = (
-    f"INSERT INTO journal_exec ({_EXEC_COLUMNS}) VALUES ({', '.join('?' for _ in _EXEC_FIELDS)}) ON CONFLICT DO NOTHING"
+    f"INSERT INTO journal_exec ({EXEC_COLUMNS}) VALUES ({', '.join('?' for _ in _EXEC_FIELDS)}) ON CONFLICT DO NOTHING"
 )
 # what almost every exec has; its index leaves those out, and is used only where the question says so too
 _SHARED = {"tenant": "local", "subject_id": "local", "outcome": "succeeded"}
 
 
-def _place(log: int, seq: int) -> int:
+def place(log: int, seq: int) -> int:
+    """Return the number that orders a record among those of all logs."""
     return log * RECORDS_PER_LOG + seq
 
 
 def _last(cursor: Cursor, log: int) -> tuple[int, bytes] | None:
     found: tuple[int, bytes] | None = cursor.execute(
         "SELECT seq, hash FROM journal_record WHERE place >= ? AND place < ? ORDER BY place DESC LIMIT 1",
-        (_place(log, 0), _place(log + 1, 0)),
+        (place(log, 0), place(log + 1, 0)),
     ).fetchone()
     return found
 
 
-def _row(found: tuple[int, int, str, str | None, bytes, str | None]) -> Row:
-    seq, time_ms, type_, exec_id, hash_, text = found
+def _row(found: tuple[int, int, str, str | None, bytes, str | None, int]) -> Row:
+    seq, time_ms, type_, exec_id, hash_, text, _ = found
     return Row(seq, time_ms, type_, exec_id, _bytes(hash_), text if text is None else str(text))
 
 

@@ -13,14 +13,15 @@ A run of no project leaves nothing here, and nothing anywhere unless somebody as
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,8 @@ MOST_OUTPUT_BYTES: Final = 64 * MIB
 KEEP_FREE_BYTES: Final = 64 * MIB
 """What is left on the disk: the evidence lies on the same one, and guests must not be able to fill it."""
 
+_SMALL = MIB
+_PLENTY = 2048 * MIB
 _LONGEST_PATH = 2048
 _ATTEMPTS = 8
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -101,7 +104,7 @@ def write_exec_files(
     size = sum(map(len, files.values())) + sum(len(artifact.content) for artifact in result.artifacts)
     if size > max_bytes:
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
-    with SessionWorkspace.create(home, project_id) as workspace:
+    with SessionWorkspace.create(home, project_id) as workspace, _counted(home, workspace.artifacts_fd, size):
         disk = os.fstatvfs(workspace.artifacts_fd)
         if disk.f_bavail * disk.f_frsize < size + keep_free_bytes:
             raise QuotaExceeded("the disk is too full for the files of a run", reason="disk")
@@ -195,6 +198,24 @@ def prune_exec_files(home: Path, before_ms: int, *, held: Callable[[str], bool] 
 
 
 # --- writing ---
+
+
+@contextmanager
+def _counted(home: Path, artifacts: int, size: int) -> Iterator[None]:
+    """Let one at a time count on the same free space; small files on a disk with plenty of it need no turn."""
+    disk = os.fstatvfs(artifacts)
+    if size <= _SMALL and disk.f_bavail * disk.f_frsize > _PLENTY:
+        yield
+        return
+    turn = os.open(home / "workspace", _DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(turn, fcntl.LOCK_UN)
+    finally:
+        os.close(turn)
 
 
 def _ours(result: ExecutionResult, manifest: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, bytes]:
