@@ -35,6 +35,7 @@ from ringfence.operation import CodeRun, Language
 from ringfence.operation.brokered import ProcExec
 from ringfence.operation.needs import HostUse
 
+pytestmark = [pytest.mark.guarantee(18), pytest.mark.guarantee(19)]
 NAMES = TimeOrdered()
 PATIENCE = 10.0
 
