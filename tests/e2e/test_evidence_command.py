@@ -775,6 +775,23 @@ def test_evidence_on_a_server_is_used_the_same(tmp_path: Path, postgres: Postgre
     assert not (home / "ringfence.db").exists()
 
 
+@pytest.mark.needs("postgres")
+def test_homes_that_share_a_server_prune_it_with_each_others_keys(tmp_path: Path, postgres: PostgresServer) -> None:
+    address = postgres.new_database()
+    homes = [tmp_path / "one", tmp_path / "other"]
+    for home in homes:
+        home.mkdir(mode=0o700)
+        (home / SERVER).write_text(address)
+        said(home, "run", "-c", "print(1)")
+    one, other = (said(home, "evidence", "key").strip() for home in homes)
+    prune = ("evidence", "prune", "--older-than", "0s", "--yes")
+    refused = ringfence(homes[1], *prune)
+    assert (refused.returncode, refused.stdout) == (7, "")
+    assert "--key" in refused.stderr
+    assert told(homes[1], *prune, "--key", one)["gone"]["texts"] >= 4
+    assert told(homes[0], "evidence", "verify", "--key", one, "--key", other)["verdict"] == "proven"
+
+
 def by_task(home: Path, task: str) -> dict[str, Any]:
     (row,) = told(home, "evidence", "list", "--task", task)["execs"]
     found: dict[str, Any] = row

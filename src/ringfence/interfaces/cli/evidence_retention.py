@@ -23,6 +23,7 @@ def prune_command(words: Sequence[str]) -> int:
     taken.add_argument("--rows", action="store_true")
     taken.add_argument("--content", action="store_true")
     taken.add_argument("--files", action="store_true")
+    taken.add_argument("--key", action="append", default=[])
     taken.add_argument("--yes", action="store_true")
     options = taken.parse_args(list(words))
     from ringfence.interfaces.cli.policy_replay import moment
@@ -44,7 +45,7 @@ def prune_command(words: Sequence[str]) -> int:
     try:
         # written first: whatever happens then, somebody meant to take this away
         asked: dict[str, Any] = {"before_ms": before_ms, "parts": parts}
-        bounds = _bounds(desk, before_ms, parts)
+        bounds = _bounds(desk, before_ms, parts, options.key)
         record(journal, "admin.pruned", {**asked, "stage": "begun", "up_to": bounds.to_members()})
         journal.checkpoint()  # verifying believes what is signed, and must at any moment from now on
         gone = {part: _TAKE_AWAY[part](desk, before_ms, bounds) for part in parts}
@@ -176,29 +177,34 @@ _COUNTED = {
 }
 
 
-def _bounds(desk: Desk, before_ms: int, parts: Sequence[str]) -> Bounds:
+def _bounds(desk: Desk, before_ms: int, parts: Sequence[str], keys: Sequence[str]) -> Bounds:
     """Return how far texts and rows may go now, and went before.
 
     Raises:
         Unavailable: The evidence is not whole: what somebody did to it must not be covered up by our taking it away.
     """
-    from ringfence.crypto import ed25519
     from ringfence.evidence.verify import Trust
     from ringfence.journal.pruning import ROWS, TEXTS, Bounds
+    from ringfence.journal.signer import trusted_keys, verify
 
     wanted = [part for part in (TEXTS, ROWS) if part in parts]
     if not wanted:
         return Bounds()
-    key = desk.key
-    with desk.reading() as reader:
-        found = reader.verify(Trust(ed25519.verify, keys=() if key is None else (key,)))
-        old = reader.last_before(before_ms)
+    own = desk.key
+    trusted = [key for given in keys for key in trusted_keys(given)] + ([] if own is None else [own])
+    refusal = Unavailable(
+        "the evidence is not whole, and pruning it would hide what was done to it",
+        reason="damaged",
+        fix="see 'ringfence evidence verify'; the keys of other homes that write here are given with --key",
+    )
+    try:
+        with desk.reading() as reader:
+            found = reader.verify(Trust(verify, keys=tuple(trusted)))
+            old = reader.last_before(before_ms)
+    except (TypeError, ValueError, LookupError, AttributeError, InvalidRequest) as error:
+        raise refusal from error  # a table that somebody wrote to by hand may hold anything
     if not found.is_whole:
-        raise Unavailable(
-            "the evidence is not whole, and pruning it would hide what was done to it",
-            reason="damaged",
-            fix="see 'ringfence evidence verify', and restore a copy",
-        )
+        raise refusal
     for part in wanted:
         for log_id, seq in old.items():
             found.pruned.widen(part, log_id, seq)
