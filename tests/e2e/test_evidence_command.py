@@ -701,6 +701,29 @@ def test_what_was_pruned_held_and_released_is_evidence_itself(home: Path, tmp_pa
     ]
 
 
+def test_what_was_pruned_is_explained_though_the_record_of_it_was_pruned_too(home: Path, tmp_path: Path) -> None:
+    for options in ((), ("--rows",), (), ("--rows",)):
+        said(home, "run", "-c", "print(1)")
+        said(home, "evidence", "prune", "--older-than", "0s", "--yes", *options)
+        assert told(home, "evidence", "verify")["verdict"] == "proven"
+    said(home, "run", "-c", "print(1)")
+    edit(home, "UPDATE journal_record SET body = NULL WHERE place = (SELECT max(place) FROM journal_record)")
+    done = ringfence(home, "evidence", "verify")
+    assert done.returncode == 3
+    assert "nobody wrote down that it was taken away" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--rows",)])
+def test_evidence_that_was_tampered_with_is_not_pruned_until_nobody_can_tell(
+    home: Path, options: tuple[str, ...]
+) -> None:
+    edit(home, "UPDATE journal_record SET body = NULL WHERE seq = 3")
+    done = ringfence(home, "evidence", "prune", "--older-than", "0s", "--yes", *options)
+    assert (done.returncode, done.stdout) == (7, "")
+    assert "not whole" in done.stderr
+    assert ringfence(home, "evidence", "verify").returncode == 3
+
+
 def test_metrics_are_what_the_evidence_amounts_to_and_are_counted_on(home: Path) -> None:
     first = said(home, "metrics")
     assert re.search(r'sandbox_executions_total\{[^}]*status="ok"[^}]*\} 1\n', first)
@@ -750,6 +773,23 @@ def test_evidence_on_a_server_is_used_the_same(tmp_path: Path, postgres: Postgre
     assert by_task(home, "T-7")["integrity"] == "intact"
     assert told(home, "evidence", "verify")["verdict"] == "proven"
     assert not (home / "ringfence.db").exists()
+
+
+@pytest.mark.needs("postgres")
+def test_homes_that_share_a_server_prune_it_with_each_others_keys(tmp_path: Path, postgres: PostgresServer) -> None:
+    address = postgres.new_database()
+    homes = [tmp_path / "one", tmp_path / "other"]
+    for home in homes:
+        home.mkdir(mode=0o700)
+        (home / SERVER).write_text(address)
+        said(home, "run", "-c", "print(1)")
+    one, other = (said(home, "evidence", "key").strip() for home in homes)
+    prune = ("evidence", "prune", "--older-than", "0s", "--yes")
+    refused = ringfence(homes[1], *prune)
+    assert (refused.returncode, refused.stdout) == (7, "")
+    assert "--key" in refused.stderr
+    assert told(homes[1], *prune, "--key", one)["gone"]["texts"] >= 4
+    assert told(homes[0], "evidence", "verify", "--key", one, "--key", other)["verdict"] == "proven"
 
 
 def by_task(home: Path, task: str) -> dict[str, Any]:

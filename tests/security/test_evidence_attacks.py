@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -498,6 +499,77 @@ def test_a_front_that_somebody_cut_off_does_not_pass_for_one_that_retention_drop
     tampered_with(home, "DELETE FROM journal_record WHERE seq < 8")
     tampered_with(home, "DELETE FROM journal_exec WHERE end_seq < 8")
     assert not found_in(home).is_proven
+
+
+def test_nobody_without_the_key_writes_down_that_a_text_was_taken_away(
+    tmp_path: Path, left_by_a_dead_process: Path
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    with sqlite3.connect(home / "ringfence.db") as connection:
+        (log_id,) = connection.execute("SELECT log_id FROM journal_log").fetchone()
+        head = Head.empty(log_id)
+        for (hash_,) in connection.execute("SELECT hash FROM journal_record ORDER BY place").fetchall():
+            head = replace(head, size=head.size + 1, last_hash=hash_, frontier=head.frontier.add(hash_))
+        lie = {"type": "admin.pruned", "time_ms": 9, "up_to": [{"log_id": log_id, "texts": 12, "rows": 12}]}
+        sealed, _ = head.seal(lie)
+        connection.execute(
+            "INSERT INTO journal_record (place, log, seq, time_ms, type, hash, body) "
+            "SELECT max(place) + 1, log, max(seq) + 1, 9, 'admin.pruned', ?, ? FROM journal_record",
+            (sealed.hash, sealed.text),
+        )
+        connection.execute("UPDATE journal_record SET body = NULL WHERE seq = 3")
+    connection.close()
+    found = found_in(home)
+    assert all(report.is_whole for report in found.reports)  # or else the lie is linked wrongly, and nothing is tested
+    assert found.misled == (f"the text of record 3 of {log_id} is gone, and nobody wrote down that it was taken away",)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE journal_record SET time_ms = 0 WHERE seq = 3",
+        "UPDATE journal_record SET type = 'admin.noted' WHERE seq = 3",
+        "UPDATE journal_record SET exec_id = NULL WHERE seq = 12",
+        "UPDATE journal_record SET exec_id = 'ex-other' WHERE seq = 3",
+    ],
+)
+def test_a_record_that_is_filed_as_another_for_retention_to_take_it_is_found(
+    tmp_path: Path, left_by_a_dead_process: Path, statement: str
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, statement)
+    (fault,) = found_in(home).misled
+    assert "filed under another" in fault
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (
+            "CREATE TRIGGER quiet AFTER INSERT ON journal_exec BEGIN DELETE FROM journal_exec WHERE exec_id = "
+            "new.exec_id; END",
+            "trigger quiet",
+        ),
+        ("CREATE TRIGGER journal_open AFTER INSERT ON budget_account BEGIN SELECT 1; END", "trigger journal_open"),
+        ("CREATE VIEW all_is_well AS SELECT 1", "view all_is_well"),
+        ("CREATE TABLE elsewhere (a)", "table elsewhere"),
+        ("CREATE UNIQUE INDEX once ON journal_exec (tool_name) WHERE exec_id > 'ex_z'", "index once"),
+    ],
+)
+def test_nothing_runs_on_a_database_that_somebody_added_to_and_verifying_says_what(
+    tmp_path: Path, left_by_a_dead_process: Path, statement: str, name: str
+) -> None:
+    home = copied(left_by_a_dead_process, tmp_path)
+    tampered_with(home, statement)
+    with pytest.raises(Unavailable) as refused:
+        run_once(home)
+    assert refused.value.reason == "damaged"
+    assert name in str(refused.value)
+    assert found_in(home).misled == (f"somebody added the {name} to the database",)
+    kind, what = name.split()
+    tampered_with(home, f"DROP {kind} {what}")
+    run_once(home)
+    assert found_in(home).is_proven
 
 
 def test_nobody_without_the_key_gets_the_next_process_to_sign_a_history_that_he_wrote(

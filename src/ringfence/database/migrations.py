@@ -104,6 +104,16 @@ def migrate(cursor: Cursor, dialect: Dialect, name: str) -> None:
     cursor.execute("INSERT INTO schema_version VALUES (?)", (VERSION,))
 
 
+def names_made(dialect: Dialect) -> frozenset[tuple[str, str]]:
+    """Return the kind and name of everything that the steps make."""
+    made = {("table", "schema_version")}
+    for step in _STEPS:
+        for words in map(str.split, step(dialect)):
+            if words[0] == "CREATE":
+                made.add((words[1].lower(), words[5] if words[2:5] == ["IF", "NOT", "EXISTS"] else words[2]))
+    return frozenset(made)
+
+
 def _budgets(d: Dialect) -> tuple[str, ...]:
     # `IF NOT EXISTS`: homes are older than the table of versions
     return (

@@ -48,6 +48,10 @@ class Cursor(Protocol):
         """Give the lease back."""
         ...
 
+    def planted(self) -> tuple[str, ...]:
+        """Return what somebody else added to the schema that could change what is written or shown."""
+        ...
+
 
 class Database(Protocol):
     """Keeps what it was given, or says that it cannot; may be used from any thread and never across a fork."""

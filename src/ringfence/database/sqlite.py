@@ -42,6 +42,7 @@ class SqliteDatabase:
         self._wait_seconds = wait_seconds
         self._connection: Connection | None = None
         self._busy_ms = -1
+        self._planted: tuple[str, ...] = ()
         self._lock_fd: int | None = None
         self._leases = FileLeases(path.with_name(f"{path.name}.leases"))
         # protects the connection: one transaction at a time
@@ -74,6 +75,7 @@ class SqliteDatabase:
         with self._alone(wait):
             try:
                 cursor = self._cursor(wait)
+                self._refuse_planted()
                 cursor.execute("BEGIN IMMEDIATE")
                 with self._undone_on_error(cursor):
                     yield cursor
@@ -200,12 +202,24 @@ class SqliteDatabase:
                 raise self._broken(f"its file system gives journal mode {mode!r}, not 'wal'")
             cursor.execute("PRAGMA synchronous=FULL")
             cursor.execute("BEGIN IMMEDIATE")
-            migrate(cursor, SQLITE, self._path.name)
+            # a trigger would change what is written while it is written; who only reads says so instead
+            self._planted = cursor.planted()
+            if not self._planted:
+                migrate(cursor, SQLITE, self._path.name)
             cursor.execute("COMMIT")
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _refuse_planted(self) -> None:
+        if self._planted:
+            self._drop()  # and look again, the next time
+            raise Unavailable(
+                f"somebody added {', '.join(self._planted)} to {self._path.name}, so nothing runs",
+                reason="damaged",
+                fix=f"find out who did, and drop it from {self._path} or restore a copy",
+            )
 
     def _connect(self, wait_seconds: float) -> Connection:
         import sqlite3

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ringfence.database.leases import FileLeases
 
+from ringfence.database.migrations import SQLITE, names_made
+
 
 class SqliteCursor(sqlite3.Cursor):
     """Implements `Cursor`; the leases are locks on a file beside the database, of all who write with it."""
@@ -25,3 +27,16 @@ class SqliteCursor(sqlite3.Cursor):
     def end_lease(self, number: int) -> None:
         """Give the lease back."""
         self.leases.end(number)
+
+    def planted(self) -> tuple[str, ...]:
+        """Return the triggers, and the tables, views and indexes that no migration of ours made."""
+        known = names_made(SQLITE)
+        found = self.execute("SELECT type, name FROM sqlite_master ORDER BY type, name").fetchall()
+        return tuple(
+            f"the {kind} {name}" for kind, name in found if (kind, name) not in known and not _is_own(kind, name)
+        )
+
+
+def _is_own(kind: str, name: str) -> bool:
+    """Whether the engine made it for itself: the index of a key, the statistics of its planner."""
+    return kind in ("table", "index") and name.startswith("sqlite_")

@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.evidence.records import BEGIN, DENIED, END
+from ringfence.evidence.verify import Row
 from ringfence.journal import store
 
 if TYPE_CHECKING:
@@ -29,7 +30,14 @@ class Index:
         self._unseen = 0
         self._ended: dict[str, tuple[tuple[int, Any] | None, int, Mapping[str, Any]]] = {}
         self._over = 0
+        self._row: store.Row | None = None
         self.fault: str | None = None
+
+    def rows(self, first: int) -> Iterator[Row]:
+        """Yield the records of the log from `first` on, each to be seen before the next is asked for."""
+        for row in store.rows(self._cursor, self._log, first):
+            self._row = row
+            yield Row(row.seq, row.hash, row.text)
 
     def see(self, seq: int, members: Mapping[str, Any] | None) -> None:
         """Take the next record, or the next whose text was pruned."""
@@ -37,6 +45,9 @@ class Index:
             self._unseen += 1
             return
         kind, exec_id = members.get("type"), members.get("exec_id")
+        # retention goes by the columns, and must not be led to take away what is young or still open
+        if self._row is not None and self._row[1:4] != (members.get("time_ms"), kind, exec_id) and self.fault is None:
+            self.fault = f"record {seq} of log {self._log} is filed under another time, type or run than its text says"
         if kind == BEGIN:
             self._begun[str(exec_id)] = (seq, members.get("time_ms"))
         elif kind in (END, DENIED):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.merkle import Frontier, inclusion_proof, roots_in
 from ringfence.evidence.note import Checkpoint, log_origin, read_note
-from ringfence.evidence.verify import Report, Row, Start, Trust, verify_log
+from ringfence.evidence.verify import Report, Start, Trust, verify_log
 from ringfence.journal import finding, store
 from ringfence.journal.index import MOST_LOGS, Index, damaged_documents, strays
+from ringfence.journal.pruning import Bounds, Gone
 
 if TYPE_CHECKING:
     from ringfence.database.port import Cursor, Database
@@ -51,8 +52,10 @@ class Verified(NamedTuple):
     reports: tuple[Report, ...]
     missing_logs: tuple[str, ...]
     """Logs that are not there, though their numbers or a checkpoint from outside say that they were."""
-    misled: tuple[str, ...] = ()
-    """Where what executions are found by, or what records refer to, is not what the records say."""
+    misled: tuple[str, ...]
+    """Where what executions are found by, what records refer to, or what is gone, is not what the records say."""
+    pruned: Bounds
+    """How far the records say that texts and rows were taken away."""
 
     @property
     def is_whole(self) -> bool:
@@ -159,23 +162,37 @@ class Reader:
             origin = Checkpoint.parse(read_note(note)[0]).origin
             if origin not in origins:
                 missing.append(origin)
-        reports = []
-        misled = [f"document {digest} has another text" for digest in damaged_documents(self._cursor)]
+        reports: list[Report] = []
+        gone = Gone()
+        misled = [f"somebody added {what} to the database" for what in self._cursor.planted()]
+        misled += [f"document {digest} has another text" for digest in damaged_documents(self._cursor)]
         for number in numbers:
             start, index = self._start(number), Index(self._cursor, number)
+            gone.begin(start.log_id, start.first_seq)
+
+            def see(seq: int, members: Mapping[str, Any] | None, index: Index = index) -> None:
+                index.see(seq, members)
+                gone.see(seq, members)
+
             report = verify_log(
                 start,
-                (Row(place.seq, place.hash, place.text) for place in self.records(number, start.first_seq)),
+                index.rows(start.first_seq),
                 (checkpoint.note for checkpoint in store.checkpoints(self._cursor, number)),
                 trust,
                 progress,
-                index.see,
+                see,
             )
             reports.append(report)
+            gone.end(report.signed_size)
             if report.is_whole:  # or else it is known already, and what is listed is held against what was altered
                 index.finish()
                 misled += [] if index.fault is None else [index.fault]
-        return Verified(tuple(reports), tuple(missing), tuple(misled))
+        return Verified(tuple(reports), tuple(missing), (*gone.faults(), *misled), gone.bounds)
+
+    def last_before(self, before_ms: int) -> dict[str, int]:
+        """Return, by its `log_id`, the last record of each log that has one from before a moment."""
+        found = {log.log_id: store.last_before(self._cursor, log.number, before_ms) for log in self._logs.values()}
+        return {log_id: seq for log_id, seq in found.items() if seq is not None}
 
     def _start(self, log: int) -> Start:
         """Return where a log begins, and what fits no log where that cannot be read any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.database.migrations import RECORDS_PER_LOG
@@ -65,10 +65,11 @@ def holds(cursor: Cursor) -> tuple[Hold, ...]:
     return tuple(Hold(*row) for row in rows)
 
 
-def prune_bodies(cursor: Cursor, before_ms: int, start: int = 0) -> Pruned:
+def prune_bodies(cursor: Cursor, before_ms: int, up_to: Mapping[int, int], start: int = 0) -> Pruned:
     """Take away the texts of old records that nobody holds and that are not of an open exec; their hashes stay.
 
-    Looks at some records from `start` on; the caller goes on at what is returned, in another transaction.
+    Looks at some records from `start` on; the caller goes on at what is returned, in another transaction. `up_to` is
+    how far it was written down that texts may go: by the number of each log, the last record.
     """
     placed = holds(cursor)
     rows = cursor.execute(
@@ -79,19 +80,24 @@ def prune_bodies(cursor: Cursor, before_ms: int, start: int = 0) -> Pruned:
     old = [
         place
         for place, time_ms, exec_id, body in rows
-        if body is not None and time_ms < before_ms and exec_id not in still_open and not _is_held(body, placed)
+        if body is not None
+        and time_ms < before_ms
+        and place % RECORDS_PER_LOG <= up_to.get(place // RECORDS_PER_LOG, -1)
+        and exec_id not in still_open
+        and not _is_held(body, placed)
     ]
     cursor.executemany("UPDATE journal_record SET body = NULL WHERE place = ?", [(place,) for place in old])
     return Pruned(len(old), rows[-1][0] + 1 if len(rows) == AT_ONCE else None)
 
 
-def drop_rows(cursor: Cursor, log: Log, before_ms: int) -> int:
+def drop_rows(cursor: Cursor, log: Log, before_ms: int, up_to: int) -> int:
     """Drop the oldest records of a log up to a checkpoint, which vouches for them from then on; return how many.
 
     Drops some of them: the caller asks again, in another transaction, until there is nothing to drop. A record that is
-    young, held or of an open exec stops it, and so do all that come after.
+    young, held or of an open exec stops it, and so do all that come after; none goes after `up_to`, which was written
+    down.
     """
-    last = _first_to_keep(cursor, log, before_ms)
+    last = min(_first_to_keep(cursor, log, before_ms), up_to + 1)
     row = cursor.execute(
         "SELECT size, frontier FROM journal_checkpoint WHERE log = ? AND size > ? AND size <= ? "
         "ORDER BY size DESC LIMIT 1",

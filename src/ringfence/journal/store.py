@@ -266,6 +266,15 @@ def rows(cursor: Cursor, log: int, first: int = 0, end: int | None = None) -> It
         at = some[-1][-1] + 1  # by its key: whoever wrote to the table by hand cannot send us round and round
 
 
+def last_before(cursor: Cursor, log: int, before_ms: int) -> int | None:
+    """Return the last record of a log that is from before a moment."""
+    found = cursor.execute(
+        "SELECT seq FROM journal_record WHERE place >= ? AND place < ? AND time_ms < ? ORDER BY place DESC LIMIT 1",
+        (place(log, 0), place(log + 1, 0), before_ms),
+    ).fetchone()
+    return None if found is None else int(found[0])
+
+
 # --- execs ---
 
 

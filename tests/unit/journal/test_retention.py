@@ -14,6 +14,7 @@ from ringfence.journal.retention import AT_ONCE, Hold, Pruned
 from ringfence.journal.store import LogState
 
 FOR_EVER = 10**15
+ALL = {1: 10**9}
 
 
 @pytest.fixture
@@ -45,18 +46,18 @@ def texts(cursor: Cursor) -> list[int]:
     return [each.seq for each in store.rows(cursor, 1) if each.text is not None]
 
 
-def drop(cursor: Cursor, before_ms: int = FOR_EVER) -> int:
+def drop(cursor: Cursor, before_ms: int = FOR_EVER, up_to: int = 10**9) -> int:
     (log,) = store.logs(cursor)
-    return retention.drop_rows(cursor, log, before_ms)
+    return retention.drop_rows(cursor, log, before_ms, up_to)
 
 
 def test_old_texts_are_pruned_and_their_hashes_stay(database: Database, log: LogState) -> None:
     with database.transaction() as cursor:
         hashes = [each.hash for each in store.rows(cursor, 1)]
-        assert retention.prune_bodies(cursor, 1005) == Pruned(5, None)
+        assert retention.prune_bodies(cursor, 1005, ALL) == Pruned(5, None)
         assert texts(cursor) == list(range(5, 20))
         assert [each.hash for each in store.rows(cursor, 1)] == hashes
-        assert retention.prune_bodies(cursor, 1005) == Pruned(0, None)
+        assert retention.prune_bodies(cursor, 1005, ALL) == Pruned(0, None)
 
 
 def test_pruning_goes_on_where_it_stopped(database: Database) -> None:
@@ -66,7 +67,7 @@ def test_pruning_goes_on_where_it_stopped(database: Database) -> None:
     total, start = 0, 0
     while True:
         with database.transaction() as cursor:
-            pruned = retention.prune_bodies(cursor, FOR_EVER, start)
+            pruned = retention.prune_bodies(cursor, FOR_EVER, ALL, start)
         total += pruned.texts
         if pruned.following is None:
             break
@@ -74,23 +75,42 @@ def test_pruning_goes_on_where_it_stopped(database: Database) -> None:
     assert total == AT_ONCE + 10
 
 
+def test_nothing_goes_that_was_not_written_down(database: Database, log: LogState) -> None:
+    with database.transaction() as cursor:
+        assert retention.prune_bodies(cursor, FOR_EVER, {2: 10**9}) == Pruned(0, None)
+        assert retention.prune_bodies(cursor, FOR_EVER, {1: 4}) == Pruned(5, None)
+        assert texts(cursor) == list(range(5, 20))
+        assert drop(cursor, up_to=-1) == 0
+        assert drop(cursor, up_to=8) == 4
+        assert drop(cursor, up_to=9) == 6
+        assert kept(cursor) == list(range(10, 20))
+
+
+def test_how_far_a_log_is_old_is_its_last_old_record(database: Database, log: LogState) -> None:
+    with database.transaction() as cursor:
+        cursor.execute("UPDATE journal_record SET time_ms = 1 WHERE seq = 12")  # a clock that jumped
+        assert store.last_before(cursor, 1, 1005) == 12
+        assert store.last_before(cursor, 1, 1) is None
+        assert store.last_before(cursor, 2, FOR_EVER) is None
+
+
 @pytest.mark.parametrize(("field", "value"), [("session_id", "s3"), ("exec_id", "ex-3")])
 def test_what_is_held_keeps_its_text_and_its_row(database: Database, log: LogState, field: str, value: str) -> None:
     with database.transaction() as cursor:
         put(cursor, field, value)
-        retention.prune_bodies(cursor, FOR_EVER)
+        retention.prune_bodies(cursor, FOR_EVER, ALL)
         assert texts(cursor) == [6, 7]
         assert [drop(cursor), drop(cursor)] == [4, 0]
         assert kept(cursor) == list(range(4, 20))
         assert retention.release_hold(cursor, "h-1")
         assert not retention.release_hold(cursor, "h-1")
         assert [drop(cursor), drop(cursor)] == [12, 0]
-        assert retention.prune_bodies(cursor, FOR_EVER).texts == 0
+        assert retention.prune_bodies(cursor, FOR_EVER, ALL).texts == 0
 
 
 def test_a_hold_put_on_after_the_texts_went_still_keeps_the_rows(database: Database, log: LogState) -> None:
     with database.transaction() as cursor:
-        retention.prune_bodies(cursor, FOR_EVER)
+        retention.prune_bodies(cursor, FOR_EVER, ALL)
         put(cursor, "session_id", "s7")
         drop(cursor)
         assert kept(cursor)[0] == 10
@@ -130,7 +150,7 @@ def test_an_open_exec_keeps_its_begin(database: Database, log: LogState) -> None
         store.append(cursor, log, [row(20, "exec.begin", "ex-open"), row(21)])
         store.open_exec(cursor, "ex-open", 1, 20)
         store.add_checkpoint(cursor, log, checkpoint(22))
-        retention.prune_bodies(cursor, FOR_EVER)
+        retention.prune_bodies(cursor, FOR_EVER, ALL)
         assert texts(cursor) == [20]
         assert [drop(cursor), drop(cursor)] == [16, 0]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.interfaces.cli.evidence_desk import Desk, open_desk, parser, say
 from ringfence.interfaces.cli.noting import note, open_journal, record
 from ringfence.interfaces.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.journal.pruning import Bounds
 
 
 def prune_command(words: Sequence[str]) -> int:
@@ -20,6 +23,7 @@ def prune_command(words: Sequence[str]) -> int:
     taken.add_argument("--rows", action="store_true")
     taken.add_argument("--content", action="store_true")
     taken.add_argument("--files", action="store_true")
+    taken.add_argument("--key", action="append", default=[])
     taken.add_argument("--yes", action="store_true")
     options = taken.parse_args(list(words))
     from ringfence.interfaces.cli.policy_replay import moment
@@ -40,9 +44,11 @@ def prune_command(words: Sequence[str]) -> int:
     journal = open_journal(desk.home)
     try:
         # written first: whatever happens then, somebody meant to take this away
-        asked: dict[str, Any] = {"before_ms": before_ms, "parts": parts, "stage": "begun"}
-        record(journal, "admin.pruned", asked)
-        gone = {part: _TAKE_AWAY[part](desk, before_ms) for part in parts}
+        asked: dict[str, Any] = {"before_ms": before_ms, "parts": parts}
+        bounds = _bounds(desk, before_ms, parts, options.key)
+        record(journal, "admin.pruned", {**asked, "stage": "begun", "up_to": bounds.to_members()})
+        journal.checkpoint()  # verifying believes what is signed, and must at any moment from now on
+        gone = {part: _TAKE_AWAY[part](desk, before_ms, bounds) for part in parts}
         record(journal, "admin.pruned", {**asked, "stage": "done", "gone": gone})
     finally:
         journal.close()
@@ -171,20 +177,56 @@ _COUNTED = {
 }
 
 
-def _prune_texts(desk: Desk, before_ms: int) -> int:
-    from ringfence.journal import retention
+def _bounds(desk: Desk, before_ms: int, parts: Sequence[str], keys: Sequence[str]) -> Bounds:
+    """Return how far texts and rows may go now, and went before.
 
+    Raises:
+        Unavailable: The evidence is not whole: what somebody did to it must not be covered up by our taking it away.
+    """
+    from ringfence.evidence.verify import Trust
+    from ringfence.journal.pruning import ROWS, TEXTS, Bounds
+    from ringfence.journal.signer import trusted_keys, verify
+
+    wanted = [part for part in (TEXTS, ROWS) if part in parts]
+    if not wanted:
+        return Bounds()
+    own = desk.key
+    trusted = [key for given in keys for key in trusted_keys(given)] + ([] if own is None else [own])
+    refusal = Unavailable(
+        "the evidence is not whole, and pruning it would hide what was done to it",
+        reason="damaged",
+        fix="see 'ringfence evidence verify'; the keys of other homes that write here are given with --key",
+    )
+    try:
+        with desk.reading() as reader:
+            found = reader.verify(Trust(verify, keys=tuple(trusted)))
+            old = reader.last_before(before_ms)
+    except (TypeError, ValueError, LookupError, AttributeError, InvalidRequest) as error:
+        raise refusal from error  # a table that somebody wrote to by hand may hold anything
+    if not found.is_whole:
+        raise refusal
+    for part in wanted:
+        for log_id, seq in old.items():
+            found.pruned.widen(part, log_id, seq)
+    return found.pruned
+
+
+def _prune_texts(desk: Desk, before_ms: int, bounds: Bounds) -> int:
+    from ringfence.journal import retention, store
+
+    with desk.database.reading() as cursor:
+        up_to = {log.number: bounds.texts.get(log.log_id, -1) for log in store.logs(cursor)}
     gone, start = 0, 0
     while True:
         with desk.database.transaction() as cursor:
-            done = retention.prune_bodies(cursor, before_ms, start)
+            done = retention.prune_bodies(cursor, before_ms, up_to, start)
         gone += done.texts
         if done.following is None:
             return gone
         start = done.following
 
 
-def _drop_rows(desk: Desk, before_ms: int) -> int:
+def _drop_rows(desk: Desk, before_ms: int, bounds: Bounds) -> int:
     from ringfence.journal import retention, store
 
     gone = 0
@@ -195,18 +237,18 @@ def _drop_rows(desk: Desk, before_ms: int) -> int:
             with desk.database.transaction() as cursor:
                 # as it is now: each round moves where the log begins
                 log = next(each for each in store.logs(cursor) if each.number == number)
-                dropped = retention.drop_rows(cursor, log, before_ms)
+                dropped = retention.drop_rows(cursor, log, before_ms, bounds.rows.get(log.log_id, -1))
             if not dropped:
                 break
             gone += dropped
     return gone
 
 
-def _prune_content(desk: Desk, before_ms: int) -> int:
+def _prune_content(desk: Desk, before_ms: int, _: Bounds) -> int:
     return desk.contents.prune(before_ms, held=_held(desk).contents)
 
 
-def _prune_files(desk: Desk, before_ms: int) -> int:
+def _prune_files(desk: Desk, before_ms: int, _: Bounds) -> int:
     from ringfence.workspaces.exec_files import prune_exec_files
 
     held = _held(desk).exec_ids
@@ -241,7 +283,7 @@ def _held(desk: Desk) -> _Held:
     return found
 
 
-_TAKE_AWAY: Mapping[str, Callable[[Desk, int], int]] = {
+_TAKE_AWAY: Mapping[str, Callable[[Desk, int, Bounds], int]] = {
     "texts": _prune_texts,
     "rows": _drop_rows,
     "content": _prune_content,

@@ -143,7 +143,7 @@ ringfence evidence verify [FILE] [--key VKEY|FILE]... [--checkpoint FILE]...   w
 ringfence evidence export --format FORMAT [SELECTION | --exec ID...] [--output FILE]
 ringfence evidence replay ID|SELECTION [--level decision|simulate|reexecute] [--policy CANDIDATE]
 ringfence evidence report [--since WHEN] [--until WHEN] [--unused-rules --policy FILE]
-ringfence evidence prune --older-than AGE [--rows] [--content] [--files] --yes
+ringfence evidence prune --older-than AGE [--rows] [--content] [--files] [--key VKEY|FILE]... --yes
 ringfence evidence hold add FIELD=VALUE [--reason TEXT] | list | release HOLD_ID
 ringfence evidence content on | off | status | forget --yes         whether contents are kept, encrypted, for replays
 ringfence evidence key | checkpoint | document DIGEST              what is given to auditors
@@ -181,7 +181,8 @@ when something differs, 7 when it cannot be told.
 
 prune takes away the texts of old records and keeps their hashes, so that the rest still verifies; with --rows whole
 records up to a checkpoint, with --content the kept contents, with --files the files of runs in their projects. What a
-hold is on stays. All of it is recorded.
+hold is on stays. All of it is recorded first: verify accepts nothing as gone that no signed record tells of. Evidence
+that is not whole is not pruned; --key names the keys of other homes that write to the same server.
 
   ringfence evidence list --since 1h --status denied
   ringfence evidence export --format bundle --task T-7 --output T-7.bundle
