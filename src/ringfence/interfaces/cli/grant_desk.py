@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ringfence.clock import SystemClock
+from ringfence.database.address import open_database
+from ringfence.database.sqlite import DATABASE_NAME
 from ringfence.grants.biscuit import BiscuitCodec
 from ringfence.grants.calls import CallsInMemory
 from ringfence.grants.issuer import LocalIssuer
@@ -14,7 +17,8 @@ from ringfence.grants.keyring import KeyRing
 from ringfence.grants.revocations import RevocationFile
 from ringfence.grants.verifier import GrantVerifier
 from ringfence.identifiers import TimeOrdered
-from ringfence.ports import Clock
+from ringfence.journal.calls import CallsInDatabase
+from ringfence.ports import CallRegister, Clock
 from ringfence.workspaces.home import default_home
 
 
@@ -37,9 +41,17 @@ def open_desk() -> Desk:
     revocations = RevocationFile(home, clock)
     keys = KeyRing(home, codec, clock, revocations)
     verifier = GrantVerifier(
-        codec=codec, find_key=keys.find, revocations=revocations, calls=CallsInMemory(clock), clock=clock
+        codec=codec, find_key=keys.find, revocations=revocations, calls=_calls(home, clock), clock=clock
     )
     return Desk(home, clock, codec, revocations, keys, LocalIssuer(clock, TimeOrdered()), verifier)
+
+
+def _calls(home: Path, clock: Clock) -> CallRegister:
+    """Return who knows which calls are over; looking at a grant makes no database where there is none."""
+    url = os.environ.get("RINGFENCE_DATABASE") or None
+    if url is None and not (home / DATABASE_NAME).exists():
+        return CallsInMemory(clock)
+    return CallsInDatabase(open_database(home, url), clock)
 
 
 def shown_time(ms: int) -> str:
