@@ -38,8 +38,8 @@ engines._end_all()
 
 
 @contextmanager
-def collector() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
-    """Listen on loopback, and hand out what is posted."""
+def collector(port: int = 0) -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
+    """Listen on a port of loopback, any one unless it is said, and hand out what is posted."""
     told: Queue[dict[str, Any]] = Queue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ def collector() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -101,8 +101,8 @@ def test_all_of_it_goes_to_the_file_that_the_home_names_and_goes_on_where_it_lef
     ran(home)
     events = [json.loads(line) for line in told.read_text().splitlines()]
     kinds = [event["data"]["type"] for event in events]
-    assert kinds == ["exec.begin", "exec.end", "decision.denied"] * 2
-    assert len({event["id"] for event in events}) == 6
+    assert kinds == ["policy.loaded", "exec.begin", "exec.end", "decision.denied"] * 2
+    assert len({event["id"] for event in events}) == 8
 
 
 def test_a_checkpoint_is_copied_to_a_second_place(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_checkpoint_is_copied_to_a_second_place(tmp_path: Path) -> None:
     assert key is not None
     ran(home, RINGFENCE_CHECKPOINT_COPIES=f"file:{copies}")
     opened = [open_note(note, [key], verify_signature) for note in split_notes(copies.read_text())]
-    assert [Checkpoint.parse(note.text).size for note in opened] == [3, 6]
+    assert [Checkpoint.parse(note.text).size for note in opened] == [4, 8]
 
 
 def test_a_setting_that_is_not_written_right_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,22 +13,33 @@ import pytest
 import ringfence
 from ringfence import capability
 from ringfence.capability.form import KINDS
+from ringfence.operation.brokered import FsRead
 from ringfence.operation.form import from_json as read_operation
+from ringfence.ports import ExecCtx
+from ringfence.testing import orchestrator_over
 
 KNOWN = (
     "SandboxManager", "ExecutionRequest", "SecurityMode", "RiskLevel", "UnifiedRiskPolicy", "RiskAssessment",
     "AgentWorkspace", "PathTraversalError", "SandboxType", "Grant", "Budget", "Profile", "ProfileBuilder", "Executor",
     "Capability", "Capabilities", "Manifest", "PolicySnapshot", "PolicyGuard", "BudgetMeter", "Orchestrator",
-    "SandboxConfig", "WorldInterface",
+    "SandboxConfig", "WorldInterface", "EvidenceSink", "Correlation",
 )  # fmt: skip
 PARTS = (
     "authority.profile_builder",
     "budgets.port",
     "capability",
+    "content.store",
     "errors",
+    "evidence.bundle",
+    "evidence.records",
+    "evidence.replay",
+    "evidence.verify",
     "executors.fs",
     "executors.tmp",
     "guard.policy_guard",
+    "journal.journal",
+    "metrics.recorder",
+    "observe.observers",
     "operation",
     "orchestrator.pipeline",
     "ports",
@@ -71,6 +82,43 @@ def test_a_profile_is_made_from_what_the_package_exports() -> None:
     assert isinstance(profile, ringfence.Profile)
     assert [str(item) for item in profile.capabilities] == ["fs.read:/workspace/inputs"]
     assert json.loads(json.dumps(profile.to_json()))["profile_hash"] == profile.profile_hash
+
+
+class Cautious:
+    """A builder of somebody else's making: whatever was granted, nothing but what is public."""
+
+    def build(self, grant: ringfence.Grant, manifest: ringfence.Manifest, policy: ringfence.PolicySnapshot) -> Any:
+        public = ringfence.Capabilities([capability.FsRead("inputs/public")])
+        return ringfence.ProfileBuilder().build(replace(grant, capabilities=public), manifest, policy)
+
+
+@dataclass
+class Files:
+    """An executor that reads nothing, and remembers what it was asked for."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def capability_domain(self) -> str:
+        return "fs"
+
+    async def execute(self, ctx: ExecCtx, operation: FsRead) -> ringfence.BrokerOutcome:
+        self.asked.append(operation.path)
+        return ringfence.BrokerOutcome(operation.kind, exec_id=ctx.exec_id)
+
+
+async def test_a_builder_of_ones_own_decides_what_a_call_may_do() -> None:
+    policy = ringfence.load_policy(b"policies: {tools: {file_read: {allowed_paths: [inputs]}}}\n")
+    allowed = ringfence.Capabilities([capability.FsRead("inputs")])
+    grant = ringfence.Grant("t", "s", "file_read", "c", allowed, 1 << 52, ringfence.Budget(), "f")
+    manifest = ringfence.Manifest("file_read", capabilities=allowed)
+    files = Files()
+    orchestrator = orchestrator_over(files)
+    profile = Cautious().build(grant, manifest, policy)
+    await orchestrator.run(FsRead("inputs/public/a"), profile)
+    with pytest.raises(ringfence.Denied):
+        await orchestrator.run(FsRead("inputs/a"), profile)
+    await orchestrator.run(FsRead("inputs/a"), ringfence.ProfileBuilder().build(grant, manifest, policy))
+    assert files.asked == ["inputs/public/a", "inputs/a"]
 
 
 def test_what_a_run_used_is_a_budget_with_all_six_numbers() -> None:

@@ -110,11 +110,11 @@ def fill(home: Path, runs: int, *, prefix: str = "f") -> Specimen:
             log = recovery.take_log(cursor, TimeOrdered(), clock.now_ms(), lambda: signer).log
         for numbers in _parts(range(runs), _CHECKPOINTS_AT_ONCE * Checkpoints().every // 2):
             with database.transaction() as cursor:
-                draft = Draft(log, cursor)
+                draft = Draft(log, cursor, signer)
                 for covered in _parts(numbers, Checkpoints().every // 2):
                     for record in _records(kind, covered):
                         draft.add(record)
-                    draft.sign(signer, clock.now_ms())
+                    draft.sign(clock.now_ms())
             log.became(draft)
         with database.transaction() as cursor:
             store.release_log(cursor, log.state)

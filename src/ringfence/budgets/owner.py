@@ -45,15 +45,14 @@ def announce(cursor: Cursor, owner: Owner) -> None:
 
 
 def is_over(cursor: Cursor, owner: Owner) -> bool:
-    """Whether whoever reserved in this database is known to be over; see `is_gone` for a database in a file."""
-    if owner == this_process():
+    """Whether whoever reserved in this database is known to be over: nobody has its lease, nor is it seen alive here.
+
+    Both, because a process may have closed one of several databases, and its lease with it.
+    """
+    if owner == this_process() or not cursor.lease(_lease(owner)):
         return False
-    free = cursor.lease(_lease(owner))
-    if free is None:
-        return is_gone(owner)
-    if free:
-        cursor.end_lease(_lease(owner))
-    return free
+    cursor.end_lease(_lease(owner))
+    return is_gone(owner) or owner.pid_namespace != _pid_namespace()
 
 
 def _lease(owner: Owner) -> int:

@@ -151,7 +151,7 @@ def _journal(d: Dialect) -> tuple[str, ...]:
         CREATE TABLE journal_record (
             place {d.integer} NOT NULL PRIMARY KEY, log {d.integer} NOT NULL, seq {d.integer} NOT NULL,
             time_ms {d.integer} NOT NULL, type {d.text} NOT NULL, exec_id {d.text}, hash {d.blob} NOT NULL,
-            body {d.text},
+            body {d.text}, mac {d.blob},
             CHECK (seq >= 0 AND seq < {RECORDS_PER_LOG} AND place = log * {RECORDS_PER_LOG} + seq)
         )
         """,

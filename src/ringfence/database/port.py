@@ -36,12 +36,8 @@ class Cursor(Protocol):
         """Return the rows that are left."""
         ...
 
-    def lease(self, number: int) -> bool | None:
-        """Take the lease `number` for as long as this process stays connected.
-
-        False: another has it, be it on another host. None: this engine has no leases, because whoever shares it is on
-        this machine, where a process can be looked at.
-        """
+    def lease(self, number: int) -> bool:
+        """Take the lease `number` for as long as this database stays open; False when another has it, on any host."""
         ...
 
     def keeps_lease(self, number: int) -> bool:

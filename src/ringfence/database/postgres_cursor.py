@@ -49,7 +49,7 @@ class PostgresCursor:
         """Return the rows that are left."""
         return self._cursor.fetchall()
 
-    def lease(self, number: int) -> bool | None:
+    def lease(self, number: int) -> bool:
         """Take the lease, unless anybody has it, be it another part of this very process."""
         if number in self._leases:
             return False
@@ -60,7 +60,7 @@ class PostgresCursor:
 
     def keeps_lease(self, number: int) -> bool:
         """Whether this connection has the lease; it takes it where the connection before it had lost it."""
-        return number in self._leases or bool(self.lease(number))
+        return number in self._leases or self.lease(number)
 
     def end_lease(self, number: int) -> None:
         """Give the lease back."""

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from ringfence.database.leases import FileLeases
 from ringfence.database.port import WAIT_SECONDS
 from ringfence.errors import Unavailable
 
@@ -43,6 +44,7 @@ class SqliteDatabase:
         self._busy_ms = -1
         self._planted: tuple[str, ...] = ()
         self._lock_fd: int | None = None
+        self._leases = FileLeases(path.with_name(f"{path.name}.leases"))
         # protects the connection: one transaction at a time
         self._turn = threading.Lock()
         _IN_THIS_PROCESS.add(self)
@@ -61,6 +63,7 @@ class SqliteDatabase:
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
+        self._leases.close()
         self._turn = threading.Lock()
 
     @contextlib.contextmanager
@@ -101,6 +104,7 @@ class SqliteDatabase:
         reader.text_factory = partial(str, encoding="utf-8", errors="replace")
         try:
             cursor = reader.cursor(SqliteCursor)
+            cursor.leases = self._leases
             cursor.execute("PRAGMA query_only=ON")
             cursor.execute("BEGIN")
             yield cursor
@@ -113,11 +117,13 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def _undone_on_error(self, cursor: SqliteCursor) -> Iterator[None]:
+        kept = self._leases.held()
         try:
             yield
         except BaseException:
             import sqlite3
 
+            self._leases.end_all_but(kept)
             # a connection whose transaction cannot be ended is not used again
             try:
                 if cursor.connection.in_transaction:
@@ -170,6 +176,7 @@ class SqliteDatabase:
         if self._connection is None:
             self._connection, self._busy_ms = self._prepared(wait_seconds), -1
         cursor = self._connection.cursor(SqliteCursor)
+        cursor.leases = self._leases
         busy_ms = int(wait_seconds * 1000)
         if busy_ms != self._busy_ms:
             cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
@@ -236,6 +243,7 @@ class SqliteDatabase:
             with self._alone(self._wait_seconds):
                 self._drop()
         with self._turn:
+            self._leases.close()
             if self._lock_fd is not None:
                 os.close(self._lock_fd)
                 self._lock_fd = None

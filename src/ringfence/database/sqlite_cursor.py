@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import TYPE_CHECKING
 
 from ringfence.database.migrations import SQLITE, names_made
 
+if TYPE_CHECKING:
+    from ringfence.database.leases import FileLeases
+
 
 class SqliteCursor(sqlite3.Cursor):
-    """Implements `Cursor`: the file is on this machine, and so is everybody who writes to it."""
+    """Implements `Cursor`; the leases are locks on a file beside the database, of all who write with it."""
 
-    def lease(self, number: int) -> bool | None:  # noqa: ARG002 - the port's
-        """Return None: processes are looked at instead."""
-        return None
+    leases: FileLeases
 
-    def keeps_lease(self, number: int) -> bool:  # noqa: ARG002 - the port's
-        """Return True: nobody takes what a living process of this machine has."""
-        return True
+    def lease(self, number: int) -> bool:
+        """Take the lease, unless anybody has it."""
+        return self.leases.take(number)
+
+    def keeps_lease(self, number: int) -> bool:
+        """Whether this database has the lease."""
+        return self.leases.keeps(number)
 
     def end_lease(self, number: int) -> None:
-        """Do nothing: there was none."""
+        """Give the lease back."""
+        self.leases.end(number)
 
     def planted(self) -> tuple[str, ...]:
         """Return the triggers, and the tables, views and indexes that no migration of ours made."""

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from ringfence.doctor.checks_evidence import evidence
 from ringfence.doctor.facts import Facts
 from ringfence.doctor.finding import Finding, Health
 
 _ARRIVES = (
     ("S1-139", "image scanned", "the docker backend"),
-    ("S1-144", "audit log", "the evidence journal"),
     ("S1-145", "policy file", "the policy guard"),
     ("S1-146", "pool health", "the HTTP service"),
     ("S1-147", "resource use", "the HTTP service"),
     ("S1-148", "network connections", "the egress proxy"),
-    ("S1-149", "audit log writing", "the evidence journal"),
-    ("S1-150", "violation alert", "the evidence journal"),
 )
 
 
 def deployment(facts: Facts) -> tuple[Finding, ...]:
     """Return one finding for every item of the list."""
-    here = (_seccomp_applied(facts), _non_root(facts), _network_isolated(facts), _limits_set(facts))
+    here = (_seccomp_applied(facts), _non_root(facts), _network_isolated(facts), _limits_set(facts), *evidence(facts))
     later = (Finding(check, title, Health.UNKNOWN, f"arrives with {part}") for check, title, part in _ARRIVES)
     return tuple(sorted((*here, *later), key=lambda finding: finding.id))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ringfence.doctor import checks_host, checks_kernel
 from ringfence.doctor.checks_deployment import deployment
+from ringfence.doctor.checks_evidence import AUDIT_LOG
 from ringfence.doctor.facts import Facts
 from ringfence.doctor.finding import Finding, Health
 
@@ -26,7 +27,18 @@ class Diagnosis:
         if self.tier is None:
             failed = next((f for f in self.findings if f.status is Health.FAIL and f.id != "box.native"), None)
             return f"code cannot run isolated here{f': {failed.title}: {failed.found}' if failed else ''}"
+        if (refusing := self._refusing) is not None:
+            return f"nothing runs here until it can be recorded: {refusing.found}"
         return f"code runs isolated here, in the {self.tier} box{noted}"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a program would run now: in a box, and with its evidence written."""
+        return self.tier is not None and self._refusing is None
+
+    @property
+    def _refusing(self) -> Finding | None:
+        return next((f for f in self.findings if f.id == AUDIT_LOG and f.status is Health.FAIL), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the diagnosis as plain JSON values."""

@@ -51,6 +51,39 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
+class Journal:
+    """The evidence of this home: whether it can be written, and how far it has come."""
+
+    place: str
+    now_ms: int
+    exists: bool = False
+    problem: str = ""
+    """Why nothing can be written, and so nothing runs."""
+    fix: str | None = None
+    room_bytes: int | None = None
+    needed_bytes: int = 0
+    key: str = ""
+    """The name that the checkpoints are signed with, once anything was."""
+    key_problem: str = ""
+    """Why nothing can be signed, though it is written."""
+    key_fix: str | None = None
+    records: int = 0
+    last_write_ms: int | None = None
+    last_checkpoint_ms: int | None = None
+    unsigned: int = 0
+    """Records that no checkpoint covers yet."""
+    is_written_now: bool = False
+    """Whether a process that lives has a log of it."""
+    orphans: int = 0
+    """Runs whose process is gone, and whose end nobody wrote yet."""
+    head: str = ""
+    backlog: int = 0
+    """Records that the slowest of those who watch has not been sent yet."""
+    alerts: tuple[str, ...] = ()
+    """Who is told when a call is denied."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """One machine, seen from one process; `None` and a missing key mean: could not be told."""
 
@@ -77,6 +110,7 @@ class Facts:
     interpreter: str = ""
     interpreter_unreadable: tuple[str, ...] = ()
     home: Home = Home(path="")
+    journal: Journal | None = None
     memory_available_bytes: int | None = None
     open_files_limit: int | None = None
     processes_limit: int | None = None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ringfence.doctor import try_out
-from ringfence.doctor.facts import Box, Cgroups, Facts, Home
+from ringfence.doctor.facts import Box, Cgroups, Facts, Home, Journal
 
 _SYSCTLS = (
     "user.max_user_namespaces",
@@ -33,8 +33,13 @@ _SYSCTLS = (
 _GVISOR_BUILD = "Sun Jan 10 15:06:54 PST 2016"
 
 
-def gather(probe: Callable[[], Box], environ: Mapping[str, str], root: Path = Path("/")) -> Facts:
-    """Look at the machine; `probe` really builds a box and says what came of it."""
+def gather(
+    probe: Callable[[], Box],
+    environ: Mapping[str, str],
+    root: Path = Path("/"),
+    journal: Callable[[Path], Journal | None] = lambda _: None,
+) -> Facts:
+    """Look at the machine; `probe` really builds a box and says what came of it, `journal` looks into a home."""
     os_release = _os_release(root)
     trial = try_out.file_systems()
     node, strips_types = try_out.node()
@@ -62,7 +67,8 @@ def gather(probe: Callable[[], Box], environ: Mapping[str, str], root: Path = Pa
         bash=try_out.version_of("bash", "-c", "echo $BASH_VERSION"),
         interpreter=_interpreter(),
         interpreter_unreadable=_unreadable_to_others(),
-        home=state_directory(environ),
+        home=(home := state_directory(environ)),
+        journal=journal(Path(home.path)),
         memory_available_bytes=_memory_available(root),
         open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         processes_limit=resource.getrlimit(resource.RLIMIT_NPROC)[0],

@@ -11,7 +11,7 @@ _COLOURS = {Health.OK: "32", Health.WARN: "33", Health.FAIL: "31", Health.UNKNOW
 def report(diagnosis: Diagnosis, *, colour: bool) -> str:
     """Return the whole report; `colour` only when a terminal shows it."""
     width = max((len(finding.title) for finding in diagnosis.findings), default=0)
-    verdict = Health.OK if diagnosis.tier else Health.FAIL
+    verdict = Health.OK if diagnosis.is_ready else Health.FAIL
     lines = [_paint(f"ringfence doctor: {diagnosis.verdict}", verdict, colour), ""]
     for finding in diagnosis.findings:
         lines += _entry(finding, width, colour)

@@ -190,8 +190,12 @@ def end(begun: Mapping[str, Any], operation: Operation, outcome: Outcome, *, now
 
 
 def end_by_error(begun: Mapping[str, Any], error: RingfenceError, status: Status, *, now_ms: int) -> Members:
-    """Return how an execution ended that brought no outcome: refused after it began, failed, or timed out."""
-    return {**_ending(begun, now_ms), **_refusal(error, status)}
+    """Return how an execution ended that brought no outcome: refused after it began, failed, or timed out.
+
+    What was refused had no effect and used nothing; of what failed or timed out nobody knows that, and nothing is said.
+    """
+    ended = {**_ending(begun, now_ms), **_refusal(error, status)}
+    return {**ended, **_nothing_done()} if status is Status.DENIED else ended
 
 
 def end_by_cancelling(begun: Mapping[str, Any], *, now_ms: int) -> Members:
@@ -213,12 +217,17 @@ def end_of_orphan(begun: Mapping[str, Any], *, now_ms: int) -> Members:
 
 def end_of_unstarted(begun: Mapping[str, Any], *, now_ms: int) -> Members:
     """Return the end of an execution that was not started, because its beginning seemed not to be written."""
-    return {**_ending(begun, now_ms), "status": "error", "outcome": str(Status.ERROR), "reason": "not_started"}
+    ended = {"status": "error", "outcome": str(Status.ERROR), "reason": "not_started"}
+    return {**_ending(begun, now_ms), **ended, **_nothing_done()}
 
 
 def _ending(begun: Mapping[str, Any], now_ms: int) -> Members:
     members = {name: begun[name] for name in _COMMON if name in begun}
     return {**members, "type": END, "time_ms": now_ms, "finished_at_ms": now_ms}
+
+
+def _nothing_done() -> Members:
+    return {"side_effects": [], "budget_used": dict.fromkeys(_USED, 0)}
 
 
 def _of_result(result: ExecutionResult) -> Members:

@@ -47,10 +47,8 @@ def list_execs(
         values.extend(before)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     # the limit is part of the statement: a server that does not know it plans anew each time
-    found = cursor.execute(
-        f"SELECT {store.EXEC_COLUMNS} FROM journal_exec {where} ORDER BY started_ms DESC, exec_id DESC LIMIT {int(limit)}",
-        values,
-    ).fetchall()
+    ordered = f"ORDER BY started_ms DESC, exec_id DESC LIMIT {int(limit)}"
+    found = cursor.execute(f"SELECT {store.EXEC_COLUMNS} FROM journal_exec {where} {ordered}", values).fetchall()
     return tuple(store.Exec(*row) for row in found)
 
 

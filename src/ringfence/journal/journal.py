@@ -262,7 +262,7 @@ class Journal:
         try:
             with self._database.transaction(wait_seconds) as cursor:
                 log, notes = self._log_for(cursor, unsure=unsure)
-                draft = Draft(log, cursor)
+                draft = Draft(log, cursor, self._signer())
                 for entry in (*self._owed, *entries):
                     if unsure and entry.members["type"] == END and entry.members["exec_id"] not in log.begun:
                         continue  # it was kept after all
@@ -271,7 +271,7 @@ class Journal:
                         entry.also(cursor)
                 draft.finish()
                 if sign or draft.head.size - draft.signed >= self._checkpoints.every:
-                    notes.append(draft.sign(self._signer(), self._clock.now_ms()))
+                    notes.append(draft.sign(self._clock.now_ms()))
                 if release:
                     store.release_log(cursor, log.state)
         except store.LogTaken:
@@ -298,7 +298,7 @@ class Journal:
             taken = recovery.take_log(cursor, self._identifiers, self._clock.now_ms(), self._signer)
             return taken.log, list(taken.notes)
         if unsure:
-            return recovery.resume(cursor, self._log, self._clock.now_ms()), []
+            return recovery.resume(cursor, self._log, self._clock.now_ms(), self._signer()), []
         return self._log, []
 
     def _after(self, log: Log, draft: Draft, notes: Sequence[str]) -> None:

@@ -60,10 +60,11 @@ class Log:
 class Draft:
     """What one transaction is about to add to a log; dropped with it when it fails."""
 
-    def __init__(self, log: Log, cursor: Cursor) -> None:
+    def __init__(self, log: Log, cursor: Cursor, signer: Signer) -> None:
         """Nothing is added yet."""
         self._log = log
         self._cursor = cursor
+        self._signer = signer
         self._rows: list[store.Row] = []
         self.head, self.signed = log.head, log.signed
         self.written: list[Written] = []
@@ -88,7 +89,9 @@ class Draft:
         self.head = head
         self.written.append(Written(members, sealed))
         kind, time_ms = members["type"], members["time_ms"]
-        self._rows.append(store.Row(sealed.seq, time_ms, kind, members.get("exec_id"), sealed.hash, sealed.text))
+        mac = self._signer.mac(sealed.hash)
+        row = store.Row(sealed.seq, time_ms, kind, members.get("exec_id"), sealed.hash, sealed.text, mac)
+        self._rows.append(row)
         for document in documents:
             if document.digest not in self._log.documents:
                 store.keep_document(self._cursor, document.digest, document.kind, document.body)
@@ -114,12 +117,12 @@ class Draft:
             store.append(self._cursor, self._log.state, self._rows)
             self._rows = []
 
-    def sign(self, signer: Signer, now_ms: int) -> str:
+    def sign(self, now_ms: int) -> str:
         """Sign the log as it will be after this transaction, and return the note."""
         self.finish()
         size, frontier = self.head.size, self.head.frontier
         checkpoint = Checkpoint(log_origin(self.head.log_id), size, frontier.root(), (f"time {now_ms}",))
-        note = signer.sign_checkpoint(checkpoint)
+        note = self._signer.sign_checkpoint(checkpoint)
         kept = store.Checkpoint(size, now_ms, checkpoint.root, frontier.to_text(), note)
         store.add_checkpoint(self._cursor, self._log.state, kept)
         self.signed = size

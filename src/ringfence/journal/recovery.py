@@ -49,22 +49,30 @@ def take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Call
 
 
 def _take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer]) -> Taken:
-    owner = this_process()
+    owner, key = this_process(), signer()
+
+    def is_ours(state: store.LogState) -> bool:
+        # Whoever writes to the disk without the key can make a log that is whole and signed by nobody. Going on with
+        # it, the next process would sign it for him: such a log is left alone, unproven, and another one is begun.
+        if state.size == 0:
+            return True
+        return key.wrote(state.last_hash, state.last_mac)
+
     notes = []
-    for dead in store.dead_logs(cursor):
+    for dead in store.dead_logs(cursor, is_ours):
         log = _log_of(store.adopt(cursor, dead, owner))
-        note = _end_orphans(cursor, log, now_ms, signer)
+        note = _end_orphans(cursor, log, now_ms, key)
         if note is not None:
             notes.append(note)
         store.release_log(cursor, log.state)
-    log = _log_of(store.take_log(cursor, owner, now_ms, identifiers.new("lg")))
-    note = _end_orphans(cursor, log, now_ms, signer)  # a process that was closed while something ran left it open too
+    log = _log_of(store.take_log(cursor, owner, now_ms, identifiers.new("lg"), is_ours))
+    note = _end_orphans(cursor, log, now_ms, key)  # a process that was closed while something ran left it open too
     if note is not None:
         notes.append(note)
     return Taken(log, tuple(notes))
 
 
-def resume(cursor: Cursor, log: Log, now_ms: int) -> Log:
+def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer) -> Log:
     """Return our own log as it really is, after a transaction of which nobody can tell whether it was kept.
 
     Raises:
@@ -74,7 +82,7 @@ def resume(cursor: Cursor, log: Log, now_ms: int) -> Log:
     if state.term != log.state.term:
         raise store.LogTaken(f"log {state.log_id} was taken over by another process")
     found = _log_of(state)
-    draft = Draft(found, cursor)
+    draft = Draft(found, cursor, signer)
     for begun in store.open_execs(cursor, state.number):
         if begun.exec_id in log.begun:
             found.begun[begun.exec_id] = log.begun[begun.exec_id]
@@ -88,14 +96,14 @@ def resume(cursor: Cursor, log: Log, now_ms: int) -> Log:
     return found
 
 
-def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Callable[[], Signer]) -> str | None:
+def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Signer) -> str | None:
     left = store.open_execs(cursor, log.state.number)
     if not left:
         return None
     from ringfence.budgets import tables  # not at the top: most processes find nobody dead
     from ringfence.budgets.reservation import NOT_MEASURED
 
-    draft = Draft(log, cursor)
+    draft = Draft(log, cursor, signer)
     for begun in left:
         if not isinstance(store.exec_by_id(cursor, begun.exec_id), store.OpenExec):
             store.forget_open(cursor, begun)  # somebody put it there: it has ended, and ends once
@@ -104,7 +112,7 @@ def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Callable[[], Sig
         log.begun[begun.exec_id] = Begun(begun.seq, begin["time_ms"])
         draft.add(records.end_of_orphan(begin, now_ms=now_ms))
         tables.settle(cursor, begun.exec_id, NOT_MEASURED)
-    note = draft.sign(signer(), now_ms)
+    note = draft.sign(now_ms)
     log.became(draft)
     return note
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 from pathlib import Path
 from typing import Final, NoReturn
@@ -22,7 +23,7 @@ _MOST_TRUSTED_BYTES: Final = 1 << 16
 class Signer:
     """The evidence key of one home, whose private half no repr, pickle or error shows."""
 
-    __slots__ = ("_seed", "key")
+    __slots__ = ("_mac_key", "_seed", "key")
 
     def __init__(self, seed: bytes) -> None:
         """Take the private half; the name follows from the key, so no two homes sign under one name.
@@ -33,6 +34,7 @@ class Signer:
         public = ed25519.public_key(seed)
         self.key = VerifierKey(f"ringfence/{public[:4].hex()}", public)
         self._seed = seed
+        self._mac_key = hmac.digest(seed, b"ringfence: who wrote this record", "sha256")
 
     @classmethod
     def in_home(cls, home: Path) -> Signer:
@@ -68,6 +70,14 @@ class Signer:
     def sign(self, message: bytes) -> bytes:
         """Return the signature of a message."""
         return ed25519.sign(self._seed, message)
+
+    def mac(self, record_hash: bytes) -> bytes:
+        """Return what shows later processes of this home that one of them wrote a record that no checkpoint covers."""
+        return hmac.digest(self._mac_key, record_hash, "sha256")
+
+    def wrote(self, record_hash: bytes, mac: bytes) -> bool:
+        """Tell whether a record, and so every record it is linked to, was written with the key of this home."""
+        return hmac.compare_digest(self.mac(record_hash), mac)
 
     def sign_checkpoint(self, checkpoint: Checkpoint) -> str:
         """Return a checkpoint as a signed note."""

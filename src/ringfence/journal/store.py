@@ -5,12 +5,12 @@ Nothing is hashed here: what a record says and how it is sealed is decided befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringfence.budgets.owner import Owner, is_gone
+from ringfence.budgets.owner import Owner
 from ringfence.database.migrations import RECORDS_PER_LOG
 from ringfence.errors import InvalidRequest, Unavailable
 
@@ -36,6 +36,8 @@ class Row(NamedTuple):
     exec_id: str | None
     hash: bytes
     text: str | None
+    mac: bytes = b""
+    """By which a later process of the same home knows that this one wrote it; never part of what is exported."""
 
 
 class Log(NamedTuple):
@@ -77,6 +79,7 @@ class LogState:
     """Of the records since."""
     was_dead: bool
     """Whether its last writer ended without releasing it, so that begins may be left open."""
+    last_mac: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +135,17 @@ ID_FIELDS: Final = (
 # --- logs: who writes where ---
 
 
-def take_log(cursor: Cursor, owner: Owner, now_ms: int, new_log_id: str) -> LogState:
-    """Adopt the lowest log that was released or whose writer is gone, or begin a new one, named `new_log_id`."""
+def take_log(
+    cursor: Cursor, owner: Owner, now_ms: int, new_log_id: str, accept: Callable[[LogState], bool] = lambda _: True
+) -> LogState:
+    """Adopt the lowest log that nobody writes and `accept` takes for ours, or begin a new one, named `new_log_id`."""
     highest = 0
     for log in logs(cursor):
         highest = log.number
-        if _is_free(cursor, log):
+        if _is_free(cursor, log, accept):
             return adopt(cursor, log, owner)
     number = highest + 1
-    if cursor.lease(number) is False:
+    if not cursor.lease(number):
         raise LogTaken(f"log {number} is not there yet, and another has its lease")
     cursor.execute(
         "INSERT INTO journal_log VALUES (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, ?, ?)",
@@ -149,10 +154,10 @@ def take_log(cursor: Cursor, owner: Owner, now_ms: int, new_log_id: str) -> LogS
     return state(cursor, number)
 
 
-def dead_logs(cursor: Cursor) -> Iterator[Log]:
+def dead_logs(cursor: Cursor, accept: Callable[[LogState], bool] = lambda _: True) -> Iterator[Log]:
     """Yield the logs whose writer ended without releasing them; each is to be adopted at once."""
     for log in logs(cursor):
-        if log.held and _is_free(cursor, log):
+        if log.held and _is_free(cursor, log, accept):
             yield log
 
 
@@ -166,9 +171,13 @@ def adopt(cursor: Cursor, log: Log, owner: Owner) -> LogState:
     return state(cursor, log.number, was_dead=log.held)
 
 
-def _is_free(cursor: Cursor, log: Log) -> bool:
-    leased = cursor.lease(log.number)
-    return (not log.held or is_gone(log.owner)) if leased is None else leased
+def _is_free(cursor: Cursor, log: Log, accept: Callable[[LogState], bool]) -> bool:
+    if not cursor.lease(log.number):
+        return False
+    if accept(state(cursor, log.number)):
+        return True
+    cursor.end_lease(log.number)
+    return False
 
 
 def state(cursor: Cursor, number: int, *, was_dead: bool = False) -> LogState:
@@ -180,7 +189,10 @@ def state(cursor: Cursor, number: int, *, was_dead: bool = False) -> LogState:
         raise LogTaken(f"there is no log {number}")
     term, log_id, first_seq, first_prev, frontier = row
     last = _last(cursor, number)
-    size, last_hash = (first_seq, bytes(first_prev)) if last is None else (last[0] + 1, bytes(last[1]))
+    if last is None:
+        size, last_hash, mac = first_seq, bytes(first_prev), b""
+    else:
+        size, last_hash, mac = last[0] + 1, bytes(last[1]), _bytes(last[2])
     checkpoint = last_checkpoint(cursor, number)
     frontier_size = first_seq
     if checkpoint is not None:
@@ -190,7 +202,7 @@ def state(cursor: Cursor, number: int, *, was_dead: bool = False) -> LogState:
         (place(number, frontier_size), place(number, size)),
     ).fetchall()
     after = tuple(bytes(hash_) for (hash_,) in hashes)
-    return LogState(number, term, log_id, size, last_hash, frontier, frontier_size, after, was_dead)
+    return LogState(number, term, log_id, size, last_hash, frontier, frontier_size, after, was_dead, mac)
 
 
 def release_log(cursor: Cursor, log: LogState) -> None:
@@ -228,8 +240,8 @@ def append(cursor: Cursor, log: LogState, rows: Sequence[Row]) -> None:
     if [row.seq for row in rows] != list(range(following, following + len(rows))):
         raise LogTaken(f"log {log.log_id} goes on at {following}, which its writer does not know")
     cursor.executemany(
-        "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO journal_record (place, log, seq, time_ms, type, exec_id, hash, body, mac) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [(place(log.number, row.seq), log.number, *row) for row in rows],
     )
 
@@ -375,9 +387,9 @@ def place(log: int, seq: int) -> int:
     return log * RECORDS_PER_LOG + seq
 
 
-def _last(cursor: Cursor, log: int) -> tuple[int, bytes] | None:
-    found: tuple[int, bytes] | None = cursor.execute(
-        "SELECT seq, hash FROM journal_record WHERE place >= ? AND place < ? ORDER BY place DESC LIMIT 1",
+def _last(cursor: Cursor, log: int) -> tuple[int, bytes, bytes] | None:
+    found: tuple[int, bytes, bytes] | None = cursor.execute(
+        "SELECT seq, hash, mac FROM journal_record WHERE place >= ? AND place < ? ORDER BY place DESC LIMIT 1",
         (place(log, 0), place(log + 1, 0)),
     ).fetchone()
     return found

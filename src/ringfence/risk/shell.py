@@ -315,6 +315,8 @@ def _is_workspace_path(path: str) -> bool:
 
 
 def _shown(command: Command) -> str:
-    words = " ".join("…" if word is None else word for word in command.argv[:8])
+    """Name a command by its program; its arguments may hold what nobody else is to read, and errors go to logs."""
+    program = command.argv[0] if command.argv else None
+    words = "…" if program is None else program if len(command.argv) == 1 else f"{program} …"
     text = words if len(words) <= 120 else words[:119] + "…"
     return f"{text} (via {' '.join(command.via)})" if command.via else text

@@ -110,7 +110,7 @@ def test_the_verdict_names_the_rule_and_the_way_to_it() -> None:
         for finding in judge_command("ls\ntimeout 5 env curl x", DENY_ONLY).findings
         if finding.verdict is CommandVerdict.DENIED
     ]
-    assert (denied.rule, denied.line, denied.subject) == ("curl", 2, "curl x (via timeout env)")
+    assert (denied.rule, denied.line, denied.subject) == ("curl", 2, "curl … (via timeout env)")
     assert "'curl' is denied" in denied.reason
 
 

@@ -1,4 +1,4 @@
-"""`ringfence doctor`: gather, judge, show; exit code 0 when code can run isolated here, 7 when not."""
+"""`ringfence doctor`: gather, judge, show; exit code 0 when code can run isolated and recorded here, 7 when not."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def doctor_command(words: Sequence[str], *, look: Callable[[], Facts] | None = N
 
         sys.stdout.write(report(diagnosis, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     sys.stdout.flush()
-    return 0 if diagnosis.tier else 7
+    return 0 if diagnosis.is_ready else 7
 
 
 def _look_at_this_machine() -> Facts:
     from ringfence.doctor.gather import gather
+    from ringfence.interfaces.cli.doctor_journal import look_at_journal
 
-    return gather(_build_a_box, os.environ)
+    return gather(_build_a_box, os.environ, journal=lambda home: look_at_journal(home, os.environ))
 
 
 def _build_a_box() -> Box:

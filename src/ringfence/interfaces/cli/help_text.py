@@ -78,8 +78,9 @@ passed on exactly as they are.
     "doctor": """\
 ringfence doctor [--json]
 
-Check this machine: really build a box in a throwaway child, then say for everything that is missing what it means
-and the command that fixes it. Exit code 0 when code can run isolated here, 7 when not.
+Check this machine: really build a box in a throwaway child, and look at the evidence of $RINGFENCE_HOME without
+touching it; then say for everything that is missing what it means and the command that fixes it. Exit code 0 when code
+can run here, isolated and recorded, 7 when not.
 """,
     "bench": """\
 ringfence bench [--quick] [--only NAME]... [--json] [--plot FILE]
