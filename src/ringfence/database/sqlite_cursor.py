@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
+from ringfence.database.migrations import SQLITE, names_made
+
 if TYPE_CHECKING:
     from ringfence.database.leases import FileLeases
-
-from ringfence.database.migrations import SQLITE, names_made
 
 
 class SqliteCursor(sqlite3.Cursor):
