@@ -279,14 +279,13 @@ def last_before(cursor: Cursor, log: int, before_ms: int) -> int | None:
 
 
 def open_exec(cursor: Cursor, exec_id: str, log: int, seq: int) -> None:
-    """Remember that the record at `seq` begins an exec.
+    """Remember that the record at `seq` begins an exec; one of that name which is over is found when this one ends.
 
     Raises:
-        InvalidRequest: There was an exec of this name.
+        InvalidRequest: There is an open exec of this name.
     """
-    known = cursor.execute("SELECT 1 FROM journal_exec WHERE exec_id = ?", (exec_id,)).fetchone()
     opened = "INSERT INTO journal_open (exec_id, log, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-    if known or not cursor.execute(opened, (exec_id, log, seq)).rowcount:
+    if not cursor.execute(opened, (exec_id, log, seq)).rowcount:
         raise InvalidRequest(f"{exec_id} was begun already")
 
 
