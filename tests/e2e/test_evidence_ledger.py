@@ -130,9 +130,11 @@ def test_from_a_manifest_over_a_grant_and_a_run_to_evidence_that_verifies(keyed:
     judged = told(keyed, "policy", "check", "--policy", str(policy), "--manifest", str(manifest), "--op", operation)
     assert judged["decision"] == "allow"
     token = issued(keyed)
+    grant_id = told(keyed, "grant", "inspect", token)["grant_id"]
     evidence_id = in_a_process_of_its_own(keyed, token)
     begin = told(keyed, "evidence", "show", evidence_id)["records"][0]["record"]
-    assert begin["grant_id"] == told(keyed, "grant", "inspect", token)["grant_id"]
+    assert begin["grant_id"] == grant_id
+    assert told(keyed, "grant", "inspect", token, code=3)["reason"] == "replayed"
     assert begin["manifest_version"]
     for name in ("policy_version_hash", "profile_hash", "decision_key_fingerprint"):
         assert re.fullmatch(r"sha256:[0-9a-f]{64}", begin[name]), name
