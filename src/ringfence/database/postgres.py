@@ -52,6 +52,7 @@ class PostgresDatabase:
         """One that reads, while nobody does."""
         self._leases: set[int] = set()
         self._has_schema = False
+        self._closings = 0
         # protects the connection: one transaction at a time
         self._turn = threading.Lock()
         # protects the idle one: whoever reads does not wait for who writes
@@ -102,6 +103,7 @@ class PostgresDatabase:
         psycopg = _library()
         from ringfence.database.postgres_cursor import PostgresCursor
 
+        closings = self._closings
         reader = self._reader()
         try:
             cursor = PostgresCursor(reader.cursor(), set())
@@ -119,7 +121,7 @@ class PostgresDatabase:
             raise
         # kept for the next one who reads: connecting takes longer than most questions
         with self._idle_turn:
-            kept = self._idle is None
+            kept = self._idle is None and closings == self._closings
             if kept:
                 self._idle = reader
         if not kept:
@@ -148,6 +150,7 @@ class PostgresDatabase:
         with self._turn:
             self._drop()
         with self._idle_turn:
+            self._closings += 1  # whoever still reads keeps nothing for a next one
             if self._idle is not None:
                 self._idle.close()
                 self._idle = None
