@@ -28,6 +28,14 @@ settings.register_profile("soak", deadline=None, max_examples=100 * SOAK_FACTOR)
 settings.load_profile("soak" if SOAK else "test")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def a_home_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what the tests leave out of the evidence of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RINGFENCE_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture
 def count() -> Callable[[int], int]:
     """Scale a soak count: all of it under `make soak`, a twentieth otherwise."""
