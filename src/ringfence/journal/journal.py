@@ -136,19 +136,26 @@ class Journal:
         self._wait_for_ends()
         if self._thread is not None:
             self._thread.shutdown()
-        with self._turn:
-            while self._queue:
-                self._write_batch(wait_seconds=None)
-            if self._timer is not None:
-                self._timer.cancel()
+        try:
+            with self._turn:
+                self._close()
+        finally:
+            self._write_all()  # nothing is written any more, and whoever came meanwhile is told so
+
+    def _close(self) -> None:
+        while self._queue:
+            self._write_batch(wait_seconds=None)
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._log is not None:
+                self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
+        finally:
+            self._closed = True
             try:
-                if self._log is not None:
-                    self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
-            finally:
-                self._closed = True
                 self._on_close()
+            finally:
                 self._database.close()
-        self._write_all()  # nothing is written any more, and whoever came meanwhile is told so
 
     def _wait_for_ends(self) -> None:
         """Give the runs that are being ended a moment to say so, unless they would have to say it in this thread."""
