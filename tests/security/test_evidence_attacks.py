@@ -41,6 +41,12 @@ NAMES = TimeOrdered()
 PATIENCE = 10.0
 
 
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close at once what leaves runs open, as many of these do on purpose."""
+    monkeypatch.setattr("ringfence.journal.journal._PATIENCE_WITH_ENDS", 0.0)
+
+
 def begun(**members: Any) -> records.Members:
     named = {"exec_id": NAMES.new("ex"), "envelope_id": NAMES.new("ev"), "tool_name": "code_run", "tenant": "local"}
     return {"type": records.BEGIN, "time_ms": 1, "produced_at_ms": 1, **named, **members}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_AT_ONCE = 256
 _TOO_SLOW_FOR_A_LOOP = 0.003
-_PATIENCE_WITH_ENDS = 5.0
+_PATIENCE_WITH_ENDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)

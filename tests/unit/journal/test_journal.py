@@ -27,6 +27,12 @@ from ringfence.journal.signer import Signer
 NAMES = TimeOrdered()
 
 
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close at once what leaves runs open, as many of these do on purpose."""
+    monkeypatch.setattr("ringfence.journal.journal._PATIENCE_WITH_ENDS", 0.0)
+
+
 def begun(**members: Any) -> records.Members:
     """Return the least that a beginning must say."""
     named = {"exec_id": NAMES.new("ex"), "envelope_id": NAMES.new("ev"), "tool_name": "code_run", "tenant": "local"}
