@@ -273,6 +273,13 @@ def test_both_metric_sets_count_what_happened(sample: str, counted: str) -> None
     assert sample in counted.splitlines()
 
 
+@pytest.mark.parametrize("family", ["sandbox_profile_build_ms", "sandbox_guard_validate_ms"])
+def test_how_long_a_decision_took_is_counted_for_every_call(family: str, counted: str) -> None:
+    assert f"{family}_count 5" in counted.splitlines()
+    (spent,) = re.findall(rf"^{family}_sum (\S+)$", counted, re.MULTILINE)
+    assert float(spent) > 0
+
+
 def test_processor_time_is_counted_in_milliseconds(counted: str) -> None:
     found = re.search(r"^sandbox_cpu_ms (\d+)$", counted, re.MULTILINE)
     assert found is not None
