@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringfence.capability.limits import MIB, Limits
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.operation import Language
 from ringfence.ports import Job, WorkerLost
 
@@ -166,6 +166,61 @@ async def test_a_worker_runs_one_job_and_no_other(bench: Bench) -> None:
         assert (await worker.run(job, None)).stdout == b"1\n"
         with pytest.raises((WorkerLost, OSError)):
             await worker.run(job, None)
+    finally:
+        worker.discard()
+
+
+SAYS_SO = {
+    Language.PYTHON: "print('ran')",
+    Language.BASH: "echo ran",
+    Language.JAVASCRIPT: "console.log('ran')",
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "filler"),
+    [
+        (Language.PYTHON, 0),
+        (Language.PYTHON, 2_000_000),
+        (Language.BASH, 0),
+        pytest.param(Language.JAVASCRIPT, 0, marks=pytest.mark.needs("node")),
+        pytest.param(Language.JAVASCRIPT, 2_000_000, marks=pytest.mark.needs("node")),
+    ],
+)
+async def test_nothing_of_a_job_happens_before_its_beginning_is_written(
+    bench: Bench, language: Language, filler: int
+) -> None:
+    worker = bench.start(Language.PYTHON if language is Language.BASH else language)
+    heard: list[bytes] = []
+    before: list[bytes] = []
+    # larger than any channel takes at once, too
+    job = Job(language, SAYS_SO[language] + " " * filler, (), {}, b"", Limits())
+
+    async def begin() -> None:
+        for _ in range(200):  # turns in which a guest that had started would be heard
+            await asyncio.sleep(0.001)
+        before.extend(heard)
+
+    try:
+        ending = await worker.run(job, lambda _, data: heard.append(data), begin)
+    finally:
+        worker.discard()
+    assert before == []
+    assert (ending.stdout, ending.exit_code) == (b"ran\n", 0)
+
+
+async def test_where_its_beginning_cannot_be_written_nothing_of_a_job_happens(bench: Bench) -> None:
+    worker = bench.start()
+    worker.place({}, {})
+    job = Job(Language.PYTHON, "open('ran', 'w')", (), {}, b"", Limits())
+
+    async def begin() -> None:
+        raise Unavailable("the disk is full")
+
+    try:
+        with pytest.raises(Unavailable):
+            await worker.run(job, None, begin)
+        assert not worker.left_files()
     finally:
         worker.discard()
 
