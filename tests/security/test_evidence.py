@@ -221,3 +221,44 @@ def test_records_that_changed_places_are_found(tmp_path: Path, written: Path) ->
                 "UPDATE journal_record SET body = ?, hash = ? WHERE seq = ?", (body, bytes.fromhex(hash_), seq)
             )
     assert fault(home) is not None
+
+
+GREEDY = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x20000) or libc.mount(None, b"/", None, 0x44000, None):
+    raise OSError(ctypes.get_errno(), "unshare")
+home = sys.argv[1]
+if libc.mount(b"tmpfs", home.encode(), b"tmpfs", 0, b"size=160m"):
+    raise OSError(ctypes.get_errno(), "mount")
+import os
+import ringfence
+from ringfence import engines
+from ringfence.operation.brokered import FsWrite
+write = "import os; open(f'{os.urandom(4).hex()}', 'wb').write(os.urandom(20 << 20)); print('ran')"
+for _ in range(8):
+    print(ringfence.run(write, home=home, session_id="greedy").stdout, end="")
+refused = 0
+for number in range(12):
+    try:
+        ringfence.perform(FsWrite(f"work/{number}", os.urandom(10 << 20)), home=home, session_id="greedy")
+    except ringfence.QuotaExceeded as error:
+        refused += error.reason == "disk"
+disk = os.statvfs(home)
+print("refused" if refused else "never refused", disk.f_bavail * disk.f_frsize >> 20 > 16)
+engines._end_all()
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from tests.journal_checks import verified
+print("verified" if verified(Path(home)).is_proven else "not proven")
+"""
+
+
+@pytest.mark.guarantee(20)
+@pytest.mark.needs("root")
+def test_no_guest_and_no_broker_takes_the_room_that_the_journal_needs(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", GREEDY, str(tmp_path), str(root)], capture_output=True, text=True, timeout=55
+    )
+    assert done.stdout.split() == ["ran"] * 8 + ["refused", "True", "verified"], done.stderr

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from ringfence.errors import QuotaExceeded
 from ringfence.workspaces.beneath import open_beneath
 from ringfence.workspaces.changes import MAX_DEPTH, is_opaque
+from ringfence.workspaces.free_space import require_free_space
 from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.tree import Walk, open_readable
 
@@ -74,7 +75,8 @@ def commit(upper_fd: int, target_fd: int, *, staging_fd: int, max_bytes: int, ma
     dropped, as is what they replaced.
 
     Raises:
-        QuotaExceeded: The session would hold more than `max_bytes` or `max_inodes`; nothing was changed.
+        QuotaExceeded: The session would hold more than `max_bytes` or `max_inodes`, or the disk is too full; nothing
+            was changed.
     """
     # Marks of deletion are entries of the upper but not of the session: hence twice.
     steps = survey(upper_fd, max_entries=2 * max_inodes, layered=True)
@@ -90,6 +92,7 @@ def commit(upper_fd: int, target_fd: int, *, staging_fd: int, max_bytes: int, ma
             max_inodes=max_inodes,
         )
     empty(staging_fd)
+    require_free_space(staging_fd, sum(step.size for step in steps if step.kind is Kind.FILE))
     for index, step in enumerate(steps):
         _stage(upper_fd, staging_fd, step, str(index))
     for index, step in enumerate(steps):

@@ -30,6 +30,7 @@ from ringfence.capability.limits import MIB
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult
 from ringfence.workspaces.beneath import MAX_NAME_BYTES, make_parents, open_beneath, open_regular
+from ringfence.workspaces.free_space import KEEP_FREE_BYTES, require_free_space
 from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.session import SessionWorkspace, is_plain_name
 
@@ -37,7 +38,6 @@ OURS: Final = ("stdout.txt", "stderr.txt", "manifest.json", "meta.json")
 MOST_BYTES: Final = 2048 * MIB
 MOST_DOCUMENT_BYTES: Final = 64 * MIB
 MOST_OUTPUT_BYTES: Final = 64 * MIB
-KEEP_FREE_BYTES: Final = 64 * MIB
 """What is left on the disk: the evidence lies on the same one, and guests must not be able to fill it."""
 
 _SMALL = MIB
@@ -105,9 +105,7 @@ def write_exec_files(
     if size > max_bytes:
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
     with SessionWorkspace.create(home, project_id) as workspace, _counted(home, workspace.artifacts_fd, size):
-        disk = os.fstatvfs(workspace.artifacts_fd)
-        if disk.f_bavail * disk.f_frsize < size + keep_free_bytes:
-            raise QuotaExceeded("the disk is too full for the files of a run", reason="disk")
+        require_free_space(workspace.artifacts_fd, size, keep=keep_free_bytes)
         draft = f".{exec_id}.{secrets.token_hex(8)}"
         try:
             os.mkdir(draft, 0o700, dir_fd=workspace.artifacts_fd)

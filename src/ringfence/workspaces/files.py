@@ -25,6 +25,7 @@ from ringfence.workspaces.beneath import (
     rename_in,
     require_plain,
 )
+from ringfence.workspaces.free_space import require_free_space
 from ringfence.workspaces.tree import Walk
 
 MAX_DEPTH = 64
@@ -276,6 +277,7 @@ def _parent_for(area: Area, path: str) -> tuple[int, bytes]:
 
 def _require_room(area: Area, grows: int, made: int, max_files: int | None) -> None:
     """Refuse what would not fit, before a byte of it is written."""
+    require_free_space(area.fd, grows)
     most_files = min((each for each in (area.max_files, max_files) if each is not None), default=None)
     if (area.max_bytes is None or grows <= 0) and (most_files is None or not made):
         return
