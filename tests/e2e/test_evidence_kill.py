@@ -98,7 +98,7 @@ def test_of_a_killed_host_every_acknowledged_run_has_a_begin_and_an_end(
     place = Place(databases.home, tmp_path / "policy.yaml", databases.url)
     place.policy.write_text(POLICY)
     told: list[str] = []
-    for _ in range(count(400 if databases.url is None else 100)):
+    for _ in range(count(200 if databases.url is None else 60)):  # two hosts each
         told += killed(place, rng)
     after = place.start(AFTERWARDS)
     told.append(after.communicate(timeout=60)[0].decode().strip())
