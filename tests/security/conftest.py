@@ -111,7 +111,12 @@ def application(backend: str, tmp_path: Path) -> Callable[[str], dict[str, Any]]
             "import json, os, socket, subprocess, sys\nimport ringfence\n"
             f"backend = {backend!r}\nPRELUDE = {PRELUDE!r}\nEPILOGUE = {EPILOGUE!r}\nNUMBERS = {NUMBERS!r}\n"
         )
-        environment = {**os.environ, "PYTHONPATH": str(Path(ringfence.__file__).parents[1]), "HOME": str(tmp_path)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path(ringfence.__file__).parents[1]),
+            "HOME": str(tmp_path),
+            "RINGFENCE_HOME": str(tmp_path / "home"),
+        }
         done = subprocess.run(
             [sys.executable, "-c", opening + text + "\nprint(json.dumps(answer))"],
             capture_output=True,

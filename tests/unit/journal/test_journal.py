@@ -317,6 +317,8 @@ def test_what_a_dead_process_had_begun_is_ended_as_orphaned(databases: Databases
     begin = begun(session_id="s1", user_id="u1")
     asyncio.run(dead.begin(begin))
     database.close()  # as whatever ends a process does
+    assert dead._timer is not None
+    dead._timer.cancel()  # of which it has no threads either
     wait_until_the_server_has_noticed(databases)
 
     journal, _ = journal_in(databases)
