@@ -41,6 +41,10 @@ async def _recorded_already() -> None:
     pass
 
 
+def _now(act: Callable[[], None]) -> None:
+    act()
+
+
 @dataclass(frozen=True, slots=True)
 class ExecCtx:
     """What an executor is told beside the operation: which execution it is, what holds for it, and whose it is."""
@@ -59,6 +63,8 @@ class ExecCtx:
     """What was reserved for it, where any budget bounds it."""
     begin: Begin = _recorded_already
     """To be awaited before anything of the operation happens; whoever gets ready first, gets ready meanwhile."""
+    afterwards: Callable[[Callable[[], None]], None] = _now
+    """Has something done once the end is written: what nobody waits for must not stand in its way."""
     cancelled: Callable[[], bool] = _never
     """Whether nobody waits for it any more; for what works on in a thread."""
 

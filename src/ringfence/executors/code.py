@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from functools import partial
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
@@ -68,7 +69,8 @@ class CodeExecutor:
                 self._keeper.invalidate(spec)
                 continue
             finally:
-                self._keeper.release(worker)
+                # burying it and parking another takes the interpreter, which the end of this run needs first
+                ctx.afterwards(partial(self._keeper.release, worker))
             if harvest.changed and spec.session_id is not None:
                 self._keeper.invalidate(spec)
             return result

@@ -196,6 +196,7 @@ class Orchestrator:
             profile = dataclasses.replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
         cancelled = Event()
+        later: list[Callable[[], None]] = []
         beginning = Beginning(self._evidence, begun, papers_of(profile).documents)
         ctx = ExecCtx(
             names.exec_id,
@@ -206,12 +207,15 @@ class Orchestrator:
             envelope_id=names.envelope_id,
             evidence=self._evidence,
             begin=beginning.write,
+            afterwards=later.append,
             cancelled=cancelled.is_set,
         )
         try:
             outcome = await self._recorded(executor, ctx, operation, beginning)
         finally:
             cancelled.set()
+            for act in later:
+                act()
         if isinstance(outcome, ExecutionResult):
             return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
         return dataclasses.replace(outcome, evidence_id=names.envelope_id)
