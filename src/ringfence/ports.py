@@ -37,10 +37,6 @@ def _never() -> bool:
     return False
 
 
-async def _recorded_already() -> None:
-    pass
-
-
 def _now(act: Callable[[], None]) -> None:
     act()
 
@@ -61,12 +57,17 @@ class ExecCtx:
     """Where an executor writes down what the pipeline cannot see; beginning and end are none of its business."""
     reserved: Budget | None = None
     """What was reserved for it, where any budget bounds it."""
-    begin: Begin = _recorded_already
+    begin: Begin | None = None
     """To be awaited before anything of the operation happens; whoever gets ready first, gets ready meanwhile."""
     afterwards: Callable[[Callable[[], None]], None] = _now
     """Has something done once the end is written: what nobody waits for must not stand in its way."""
     cancelled: Callable[[], bool] = _never
     """Whether nobody waits for it any more; for what works on in a thread."""
+
+    async def begun(self) -> None:
+        """Have it written down that the execution begins, where anybody writes it down."""
+        if self.begin is not None:
+            await self.begin()
 
     def session(self) -> str:
         """Return the session whose files are meant.
@@ -89,7 +90,7 @@ class Executor(Protocol[_Asked, _Answer]):
         ...
 
     async def execute(self, ctx: ExecCtx, operation: _Asked) -> _Answer:
-        """Carry out `operation`, after `ctx.begin()`; the guest's failure is in the result, ours is raised."""
+        """Carry out `operation`, after `ctx.begun()`; the guest's failure is in the result, ours is raised."""
         ...
 
 

@@ -135,7 +135,7 @@ class ScriptedExecutor:
 
     async def execute(self, ctx: ExecCtx, operation: CodeRun) -> ExecutionResult:
         """Return the scripted answer; its output is passed on first."""
-        await ctx.begin()
+        await ctx.begun()
         self.asked.append((operation, ctx.profile))
         result = self.answer(operation)
         if ctx.on_output is not None:

@@ -45,12 +45,12 @@ class CodeExecutor:
         profile = ctx.profile
         packages = None
         if operation.packages:
-            await ctx.begin()  # what is built now may have to be fetched
+            await ctx.begun()  # what is built now may have to be fetched
             packages = await asyncio.to_thread(self._environment, operation.packages)
         spec = worker_spec(operation, profile.limits, packages)
         job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
         if not self._keeper.is_ready(spec):
-            await ctx.begin()  # a box is about to be started for it
+            await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
             worker = await self._fresh_worker(spec)
             try:

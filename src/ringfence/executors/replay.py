@@ -38,7 +38,7 @@ class ReplayExecutor:
         Raises:
             Unavailable: It was never recorded, or what was recorded is of another kind of operation.
         """
-        await ctx.begin()
+        await ctx.begun()
         name = operation_digest(operation, ctx.session_id)
         # a store decrypts and reads files
         found = await asyncio.to_thread(self._recorded.find, name, ctx.profile.profile_hash)

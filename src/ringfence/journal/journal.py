@@ -53,8 +53,8 @@ class Journal:
     """Implements `ports.EvidenceSink`.
 
     A record that is alone is written where its caller stands, for handing it to a thread costs as much as the disk
-    does; records that come together share one transaction. What would keep an event loop waiting, a file that another
-    process holds or a slow disk, is written in a thread.
+    does. What would keep an event loop waiting, other runs, a file that another process holds or a slow disk, is written
+    in a thread; records that come together share one transaction.
     """
 
     def __init__(
@@ -172,11 +172,8 @@ class Journal:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(entry, loop, loop.create_future())
         self._queue.append(waiting)
-        if self._in_thread or self._pace > _TOO_SLOW_FOR_A_LOOP:
+        if self._in_thread or self._pace > _TOO_SLOW_FOR_A_LOOP or (self._log and len(self._log.begun) > 1):
             self._write_in_thread()
-        elif self._log is not None and len(self._log.begun) > 1:
-            # after whoever else of this loop has something to write by now
-            loop.call_soon(self._write_here)
         else:
             self._write_here()
         # where the caller is cancelled meanwhile the record is written all the same: it stands in the queue

@@ -306,7 +306,7 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
     if operation.domain in _KEEPING_TIME:
         outcome = await executor.execute(ctx, operation)
         return outcome
-    await ctx.begin()
+    await ctx.begun()
     loop = asyncio.get_running_loop()
     began, most = loop.time(), ctx.profile.limits.wall_seconds
     try:

@@ -96,7 +96,7 @@ class Recorder:
         return self.domain
 
     async def execute(self, ctx: ExecCtx, operation: Any) -> Outcome:
-        await ctx.begin()
+        await ctx.begun()
         self.ran.append(operation)
         if self.domain in ("code", "proc"):
             return ExecutionResult(Status.SUCCEEDED, exec_id=ctx.exec_id)

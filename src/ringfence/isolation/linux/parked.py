@@ -101,7 +101,8 @@ class ParkedWorker:
         # First of all, and all but its last byte: the worker wakes up on its core while everything to watch it with is
         # made on this one, and while the disk takes down that it begins. Until that byte comes there is no job.
         message = self._message(job)
-        unsent = self._offer(message[:-1])
+        withheld = 0 if begin is None else 1
+        unsent = self._offer(message[: len(message) - withheld])
         listener = None if on_output is None else _Listener(on_output, self.kill)
         captures = (
             Capture("stdout", job.limits.stdout_bytes, listener),
@@ -116,7 +117,7 @@ class ParkedWorker:
         try:
             if unsent:
                 await self._send(loop, unsent)
-            if self._offer(message[-1:]):
+            if withheld and self._offer(message[-1:]):
                 await self._send(loop, message[-1:])
             feed.begin()
             await watch.until_over()
