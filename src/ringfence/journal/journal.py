@@ -53,8 +53,8 @@ class Journal:
     """Implements `ports.EvidenceSink`.
 
     A record that is alone is written where its caller stands, for handing it to a thread costs as much as the disk
-    does. What would keep an event loop waiting, other runs, a file that another process holds or a slow disk, is written
-    in a thread; records that come together share one transaction.
+    does. What would keep an event loop waiting, other runs, a file that another process holds or a slow disk, is
+    written in a thread; records that come together share one transaction.
     """
 
     def __init__(
