@@ -19,6 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
+from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
@@ -161,11 +162,6 @@ def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
 
     found = Once(find)
     return lambda: found()[0]
-
-
-def default_database() -> str | None:
-    """Return the database that the environment names, if any."""
-    return os.environ.get("RINGFENCE_DATABASE") or None
 
 
 def make_journal(settings: Settings, database: Database, clock: Clock) -> Journal:

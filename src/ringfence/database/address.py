@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ringfence.database.port import WAIT_SECONDS
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringfence.database.port import Database
+
+
+def default_database() -> str | None:
+    """Return the server that the environment names, if any."""
+    return os.environ.get("RINGFENCE_DATABASE") or None
 
 
 def open_database(home: Path, url: str | None = None, *, wait_seconds: float = WAIT_SECONDS) -> Database:

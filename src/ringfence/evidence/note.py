@@ -116,6 +116,9 @@ class OpenedNote:
     signers: tuple[VerifierKey, ...]
 
 
+_SIGNATURE: Final = "\u2014 "
+
+
 def log_origin(log_id: str) -> str:
     """Return the first line of every checkpoint of a log, which keeps one log's checkpoint from serving another."""
     return f"ringfence/{log_id}"
@@ -155,15 +158,27 @@ def read_note(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
 
 
 def split_notes(content: str) -> list[str]:
-    """Return the checkpoints of a file that collects them, one after the other with an empty line between.
+    """Return the notes of a file that collects them, one after the other.
 
     Raises:
-        InvalidRequest: It is no such file; whether each is a note is found out by whoever opens it.
+        InvalidRequest: It does not end with a signature; whether each is a note is found out by whoever opens it.
     """
-    blocks = content.strip("\n").split("\n\n")
-    if len(blocks) % 2:
+    notes: list[str] = []
+    note: list[str] = []
+    is_signed = False
+    for line in content.splitlines(keepends=True):
+        # after its signatures, an empty line or the next text ends a note
+        if is_signed and not line.startswith(_SIGNATURE):
+            notes.append("".join(note))
+            note, is_signed = [], False
+        if note or line.strip():
+            note.append(line)
+        is_signed = is_signed or line.startswith(_SIGNATURE)
+    if is_signed:
+        notes.append("".join(note))
+    elif note or not notes:
         raise _malformed("checkpoints are text, an empty line and signature lines, each")
-    return [f"{text}\n\n{signatures}\n" for text, signatures in zip(blocks[::2], blocks[1::2], strict=True)]
+    return notes
 
 
 def open_note(note: str, keys: Iterable[VerifierKey], verify: Verify) -> OpenedNote:

@@ -200,13 +200,15 @@ def end_by_error(begun: Mapping[str, Any], error: RingfenceError, status: Status
 
 def end_by_cancelling(begun: Mapping[str, Any], *, now_ms: int) -> Members:
     """Return how an execution ended whose caller no longer wanted it."""
-    return {**_ending(begun, now_ms), "status": "error", "outcome": str(Status.CANCELLED), "reason": "cancelled"}
+    ended = {"status": "error", "outcome": str(Status.CANCELLED), "reason": "cancelled"}
+    return {**_ending(begun, now_ms), **effects.unobserved(), **ended}
 
 
 def end_of_orphan(begun: Mapping[str, Any], *, now_ms: int) -> Members:
     """Return the end of an execution whose process died: whether it was carried out, nobody can tell any more."""
     return {
         **_ending(begun, now_ms),
+        **effects.unobserved(),
         "status": "error",
         "outcome": str(Status.ERROR),
         "error_code": "TOOL.EXECUTION_FAILED",

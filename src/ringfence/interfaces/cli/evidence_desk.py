@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -44,9 +43,9 @@ class Desk:
         Raises:
             InvalidRequest: There is none; looking for evidence makes no home.
         """
-        from ringfence.database.address import open_database
+        from ringfence.database.address import default_database, open_database
 
-        url = os.environ.get("RINGFENCE_DATABASE") or None
+        url = default_database()
         if url is None and not (self.home / DATABASE_NAME).exists():
             raise InvalidRequest(
                 f"there is no evidence in {self.home}",

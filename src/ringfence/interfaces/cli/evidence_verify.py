@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence.anchors import Trust
-from ringfence.evidence.note import Checkpoint, log_origin, read_note
+from ringfence.evidence.note import Checkpoint, log_origin, read_note, split_notes
 from ringfence.interfaces.cli.evidence_desk import Desk, open_desk, parser, say
 from ringfence.interfaces.cli.policy import print_json
 
@@ -91,8 +91,8 @@ def verify_command(words: Sequence[str]) -> int:
     return finding.exit_code
 
 
-def read_notes(path: Path) -> Iterator[str]:
-    """Yield the signed notes of a file as `ringfence evidence checkpoint` prints them: one after the other.
+def read_notes(path: Path) -> list[str]:
+    """Return the signed notes of a file as `ringfence evidence checkpoint` prints them: one after the other.
 
     Raises:
         InvalidRequest: The file cannot be read, or holds none.
@@ -102,23 +102,17 @@ def read_notes(path: Path) -> Iterator[str]:
             content = file.read(_MOST_NOTE_BYTES + 1).decode()
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    note: list[str] = []
-    is_signed = False
-    for line in content.splitlines(keepends=True):
-        # after its signatures, an empty line or the next text ends a note
-        if is_signed and not line.startswith("\u2014 "):
-            yield "".join(note)
-            note, is_signed = [], False
-        if note or line.strip():
-            note.append(line)
-        is_signed = is_signed or line.startswith("\u2014 ")
-    if not is_signed or len(content) > _MOST_NOTE_BYTES:
+    try:
+        notes = split_notes(content) if len(content) <= _MOST_NOTE_BYTES else []
+    except InvalidRequest:
+        notes = []
+    if not notes:
         raise InvalidRequest(
             f"{path} is not made of signed checkpoints",
             reason="unreadable",
             fix="give what 'ringfence evidence checkpoint' printed",
         )
-    yield "".join(note)
+    return notes
 
 
 class Progress:

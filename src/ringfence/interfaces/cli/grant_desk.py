@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ringfence.clock import SystemClock
-from ringfence.database.address import open_database
+from ringfence.database.address import default_database, open_database
 from ringfence.database.sqlite import DATABASE_NAME
 from ringfence.grants.biscuit import BiscuitCodec
 from ringfence.grants.calls import CallsInMemory
@@ -48,7 +47,7 @@ def open_desk() -> Desk:
 
 def _calls(home: Path, clock: Clock) -> CallRegister:
     """Return who knows which calls are over; looking at a grant makes no database where there is none."""
-    url = os.environ.get("RINGFENCE_DATABASE") or None
+    url = default_database()
     if url is None and not (home / DATABASE_NAME).exists():
         return CallsInMemory(clock)
     return CallsInDatabase(open_database(home, url), clock)
