@@ -92,6 +92,20 @@ def test_a_database_that_is_none_refuses_every_run_and_is_left_as_it_is(tmp_path
 
 
 @pytest.mark.guarantee(18)
+@pytest.mark.parametrize("kind", ["a directory", "a link"])
+def test_where_nobody_can_tell_who_writes_nothing_runs_and_no_link_is_followed(tmp_path: Path, kind: str) -> None:
+    leases, elsewhere = tmp_path / "ringfence.db.leases", tmp_path / "elsewhere"
+    elsewhere.write_text("")
+    if kind == "a link":
+        leases.symlink_to(elsewhere)
+    else:
+        leases.mkdir()
+    with pytest.raises(Unavailable) as refused:
+        ringfence.run("print(1)", home=tmp_path)
+    assert "ringfence.db.leases" in (refused.value.fix or "")
+
+
+@pytest.mark.guarantee(18)
 async def test_without_evidence_a_manager_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "ringfence.db").mkdir()
     async with SandboxManager("s", home=tmp_path) as manager:

@@ -13,6 +13,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from ringfence.errors import Unavailable
+
 # `struct flock`: type, whence, start, length, pid
 _LOCK: Final = struct.Struct("hhqqi4x")
 _BELOW_NOTHING: Final = 1 << 40
@@ -37,7 +39,7 @@ class FileLeases:
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
-            raise
+            raise self._unusable(error) from error
         self._held.add(number)
         return True
 
@@ -69,7 +71,17 @@ class FileLeases:
 
     def _lock(self, number: int, kind: int) -> None:
         if self._fd is None:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._fd = self._opened()
         # of the open file, not of the process: closing another descriptor of it must not give them up
         byte = number if number >= 0 else _BELOW_NOTHING - number
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+
+    def _opened(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> Unavailable:
+        what = f"{self._path.name} cannot be used, so nobody can tell who writes to the journal, and nothing runs"
+        return Unavailable(f"{what}: {error.strerror}", fix=f"remove {self._path}, or let this user write to it")
