@@ -184,6 +184,7 @@ _BUDGET_EXCEEDED = {
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
     "concurrency": Reason("as many operations as allowed are under way", retryable=True),
+    "queue_full": Reason("as many executions of the scope named as may wait are waiting", retryable=True),
 }
 _VALIDATION_FAILED = {
     "invalid_request": Reason("the request cannot be carried out as written"),
@@ -254,7 +255,8 @@ _VALIDATION_FAILED = {
     "nul_byte": Reason("a text in the request has a NUL byte"),
     "too_large": Reason("the request has more bytes than are taken"),
     "too_many_files": Reason("the request has more files than are taken"),
-    "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows"),
+    "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows", http_status=403),
+    "idempotency_mismatch": Reason("the idempotency key was used for another request", http_status=409),
     "unknown_language": Reason("there is no such language"),
     "unknown_isolation": Reason("there is no such isolation"),
     "unknown_security_mode": Reason("there is no such security mode"),
