@@ -1,4 +1,4 @@
-"""Whose turn it is: a bounded line before the box, fair between tenants, under caps of instance, tenant, space and user.
+"""Whose turn it is: a bounded line before the box, fair between tenants, under caps of instance, tenant, space, user.
 
 `Line` decides and knows no time and no task; `Admission` lets coroutines wait for what it decides.
 """
