@@ -151,6 +151,7 @@ _UNAVAILABLE = {
     "busy": Reason("somebody else holds it now"),
     "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
+    "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
 }
