@@ -158,6 +158,7 @@ _UNAVAILABLE = {
     "address_taken": Reason("the address to listen on is taken, or not this machine's", retryable=False),
     "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
+    "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
 }
