@@ -257,6 +257,7 @@ _VALIDATION_FAILED = {
     "too_large": Reason("the request has more bytes than are taken"),
     "too_many_files": Reason("the request has more files than are taken"),
     "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows", http_status=403),
+    "wrong_command": Reason("the command or its arguments are none that the kind of execution has", http_status=400),
     "idempotency_mismatch": Reason("the idempotency key was used for another request", http_status=409),
     "unknown_language": Reason("there is no such language"),
     "unknown_isolation": Reason("there is no such isolation"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -39,19 +40,27 @@ class Ring:
         self._changed: asyncio.Event | None = None
         self.is_over = False
 
-    def state(self, status: str, **more: Any) -> None:
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0 before the first."""
+        return self._next - 1
+
+    @property
+    def size(self) -> int:
+        """How many characters the events that are kept have."""
+        return self._size
+
+    def status(self, status: str) -> None:
         """Say that the execution is in another state."""
-        self._add("state", {"status": status, **more})
+        self._add("status", {"status": status})
 
     def output(self, stream: str, chunk: bytes) -> None:
-        """Say what came out; text where it is text."""
+        """Say what came out: the bytes, and the text where they are text."""
         offset = self._offsets.get(stream, 0)
         self._offsets[stream] = offset + len(chunk)
-        data: dict[str, Any] = {"stream": stream, "offset": offset}
-        try:
+        data = {"stream": stream, "offset": offset, "data_b64": base64.b64encode(chunk).decode()}
+        with contextlib.suppress(UnicodeDecodeError):
             data["text"] = chunk.decode()
-        except UnicodeDecodeError:
-            data["data_b64"] = base64.b64encode(chunk).decode()
         self._add("output", data)
 
     def end(self) -> None:
@@ -99,20 +108,22 @@ class Ring:
 
 
 async def follow(ring: Ring, after: int = 0, *, heartbeat: float = HEARTBEAT_SECONDS) -> AsyncIterator[Event | None]:
-    """Yield the events after one, as they come, until the execution is over; None is a sign of life."""
+    """Yield the events after one, as they come, until nothing more will; None is a sign of life."""
     while True:
         for event in ring.after(after):
             after = event.number
             yield event
-        if ring.is_over and not ring.after(after):
+        if ring.is_over and ring.last <= after:
             return
         if not await ring.wait(after, heartbeat):
             yield None
 
 
-def told_at_once(status: str, **more: Any) -> Ring:
-    """Return the ring of an execution that was over before anybody asked: its last state, and nothing else."""
+def forgotten(status: str, after: int) -> Ring:
+    """Return the ring of an execution whose own is gone: that whatever it had is lost, and the state it ended in."""
     ring = Ring()
-    ring.state(status, **more)
+    ring._next = after + 1
+    ring._add("lost", {"from": after + 1, "to": None})
+    ring.status(status)
     ring.end()
     return ring

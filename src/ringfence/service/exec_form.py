@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ringfence.authority.layers import read_overrides
 from ringfence.authority.levels import NetMode
+from ringfence.authority.limit_names import check_stated, stated
 from ringfence.capability.limits import Limits
 from ringfence.errors import Denied, InvalidRequest
 from ringfence.evidence.correlation import Correlation
@@ -36,7 +37,8 @@ _COMMANDS: Final = {
 }
 _LANGUAGES: Final = {"python": "python", "shell": "bash", "javascript": "javascript", "typescript": "typescript"}
 _CODE_FLAGS: Final = {"python": ("-c",), "shell": ("-lc", "-c"), "javascript": ("-e",), "typescript": ("-e",)}
-_REFERENCES: Final = ("task_id", "turn_id", "user_id", "space_id", "conversation_id")
+_BESIDE: Final = ("project_id", "conversation_id", "skill_id")
+_OF_THE_SERVICE: Final = {"isolation": "auto", "security_mode": "strict", "require_cgroups": False, "role": None}
 _NOT_IN_DIGEST: Final = frozenset({"wait"})
 
 # As `python FILE` would run it, so that tracebacks, `__file__` and imports from beside it are as one expects.
@@ -53,7 +55,8 @@ class ExecForm:
     body: Mapping[str, Any]
     """As it was asked for; the digest of this tells one request from another."""
     request: ExecutionRequest
-    project_id: str
+    project_id: str | None
+    """Whose files it works on; None leaves nothing behind."""
     correlation: Correlation
     cwd: str = WORKING_DIRECTORY
 
@@ -73,9 +76,7 @@ def canonical_body(body: Mapping[str, Any]) -> str:
     return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
-def read_exec(
-    body: Mapping[str, Any], *, request_id: str | None = None, traceparent: str | None = None
-) -> ExecForm:
+def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, traceparent: str | None = None) -> ExecForm:
     """Read the body of `POST /sandbox/execs`, whose types are those of its schema.
 
     Raises:
@@ -83,15 +84,8 @@ def read_exec(
         InvalidRequest: It cannot be run as written; each message names the field.
         Denied: It asks for what no request may have.
     """
-    correlation = _correlation(body, request_id, traceparent)
-    project_id = body.get("project_id") or body.get("conversation_id")
-    if project_id is None:
-        raise _refused("project_id or conversation_id is needed: it names whose files the run works on")
-    if _PROJECT.match(project_id) is None:
-        raise InvalidRequest(
-            "project_id (or a conversation_id that stands for it) must be 1 to 128 letters, digits, '_', '-' or '.'",
-            reason="invalid_session_id",
-        )
+    correlation = correlation_of(body, request_id=request_id, traceparent=traceparent)
+    project_id = _project(body, correlation)
     if body.get("secrets"):
         raise InvalidRequest("secrets is not available in this version", reason="not_in_this_version")
     asked = body["exec"]
@@ -106,20 +100,58 @@ def read_exec(
         language=_LANGUAGES[kind],
         timeout=timeout,
         args=args,
-        inputs=_inputs(body.get("inputs") or ()),
+        stdin=_stdin(asked),
+        files=_files(body.get("files") or (), "work"),
+        inputs=_files(body.get("inputs") or (), "inputs"),
         env=asked.get("env") or {},
+        packages=asked.get("packages") or (),
+        preload=asked.get("preload") or (),
         limits=limits,
     )
     return ExecForm(body, request, project_id, replace(correlation, project_id=project_id), cwd)
 
 
-def _correlation(body: Mapping[str, Any], request_id: str | None, traceparent: str | None) -> Correlation:
-    reference = body.get("task_ref") or {}
-    names = {"task_id": reference} if isinstance(reference, str) else {name: reference.get(name) for name in _REFERENCES}
-    names = {name: value for name, value in names.items() if value is not None}
-    if body.get("conversation_id") is not None:
-        names["conversation_id"] = body["conversation_id"]
-    return Correlation(skill_id=body.get("skill_id"), request_id=request_id, traceparent=traceparent, **names)
+def correlation_of(
+    body: Mapping[str, Any], *, request_id: str | None = None, traceparent: str | None = None
+) -> Correlation:
+    """Return what the caller's own records call this: `task_ref` and `correlation`, and what stands beside them.
+
+    Raises:
+        InvalidRequest: A name is not 1 to 256 printable characters.
+    """
+    reference = body.get("task_ref")
+    names: dict[str, Any] = {"task_id": reference} if isinstance(reference, str) else dict(reference or {})
+    names |= body.get("correlation") or {}
+    names |= {name: body.get(name) for name in _BESIDE if body.get(name) is not None}
+    names = {"request_id": request_id, "traceparent": traceparent} | names
+    return Correlation(**{name: value for name, value in names.items() if value is not None})
+
+
+def _project(body: Mapping[str, Any], correlation: Correlation) -> str | None:
+    """Return whose files are meant; as 003 has it, a conversation is its own project where no other is named."""
+    if body.get("ephemeral"):
+        return None
+    project_id = correlation.project_id or correlation.conversation_id
+    if project_id is None:
+        raise InvalidRequest(
+            "project_id or conversation_id is needed: it names whose files the run works on",
+            fix="give one, or ephemeral: true for a run that leaves nothing behind",
+        )
+    return project_name(project_id)
+
+
+def project_name(project_id: str) -> str:
+    """Return the name, if a project can have it.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if _PROJECT.match(project_id) is None:
+        raise InvalidRequest(
+            "project_id (or a conversation_id that stands for it) must be 1 to 128 letters, digits, '_', '-' or '.'",
+            reason="invalid_session_id",
+        )
+    return project_id
 
 
 def _program(kind: str, asked: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -133,7 +165,7 @@ def _program(kind: str, asked: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]
         )
     if code is not None:
         if command is not None:
-            raise _refused("exec.code and exec.command are two ways to say the same; give one")
+            raise InvalidRequest("exec.code and exec.command are two ways to say the same; give one")
         return code, args
     flags = _CODE_FLAGS[kind]
     if len(args) == 2 and args[0] in flags:
@@ -170,7 +202,14 @@ def _from_directory(kind: str, cwd: str, code: str) -> str:
 
 def _limits(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None]:
     """Return the timeout and the other limits that are asked for; how far they may go is for the policy to say."""
-    asked = read_overrides(dict(overrides))
+    by_field: Mapping[str, Any] = overrides.get("limits") or {}
+    named = {name: value for name, value in overrides.items() if name != "limits" and name not in _OF_THE_SERVICE}
+    for name, usual in _OF_THE_SERVICE.items():
+        if overrides.get(name) not in (None, usual):
+            raise InvalidRequest(
+                f"policy_overrides.{name} is for whoever runs the service to choose", reason="not_in_this_version"
+            )
+    asked = read_overrides(named)
     if asked.net_mode not in (None, NetMode.NONE):
         raise Denied(
             f"net.mode {asked.net_mode} is not for a request to ask for: a run has no network",
@@ -182,31 +221,30 @@ def _limits(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None]:
         raise InvalidRequest(
             "policy_overrides.capabilities is not available in this version", reason="not_in_this_version"
         )
-    stated: dict[str, Any] = dict(asked.limits)
-    timeout = stated.pop("wall_seconds", None)
-    return timeout, replace(Limits(), **stated) if stated else None
+    check_stated(by_field)
+    stated_ones: dict[str, Any] = {name: stated(name, value) for name, value in by_field.items()} | dict(asked.limits)
+    timeout = stated_ones.pop("wall_seconds", None)
+    return timeout, replace(Limits(), **stated_ones) if stated_ones else None
 
 
-def _inputs(entries: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    names = [entry["path"] for entry in entries]
-    check_names(names, under="inputs")
-    return {entry["path"]: _content(entry) for entry in entries}
+def _stdin(asked: Mapping[str, Any]) -> bytes:
+    if asked.get("stdin") is None and asked.get("stdin_b64") is None:
+        return b""
+    return _content({"content": asked.get("stdin"), "content_b64": asked.get("stdin_b64")}, "exec.stdin")
 
 
-def _content(entry: Mapping[str, Any]) -> bytes:
+def _files(entries: Sequence[Mapping[str, Any]], under: str) -> dict[str, bytes]:
+    check_names([entry["path"] for entry in entries], under=under)
+    return {entry["path"]: _content(entry, "each of inputs and files") for entry in entries}
+
+
+def _content(entry: Mapping[str, Any], what: str) -> bytes:
     text, encoded = entry.get("content"), entry.get("content_b64")
     if (text is None) == (encoded is None):
-        raise InvalidRequest("each of inputs has either content or content_b64", reason="invalid_content")
-    if text is not None:
-        try:
-            return str(text).encode()
-        except UnicodeEncodeError:
-            raise InvalidRequest("inputs: content is not valid Unicode text", reason="invalid_text") from None
+        raise InvalidRequest(f"{what} has either text or base64, not both", reason="invalid_content")
     try:
-        return base64.b64decode(str(encoded), validate=True)
+        return str(text).encode() if text is not None else base64.b64decode(str(encoded), validate=True)
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{what}: this is not valid Unicode text", reason="invalid_text") from None
     except (binascii.Error, ValueError):
-        raise InvalidRequest("inputs: content_b64 is not base64", reason="invalid_content") from None
-
-
-def _refused(message: str) -> InvalidRequest:
-    return InvalidRequest(message)
+        raise InvalidRequest(f"{what}: this is not base64", reason="invalid_content") from None

@@ -115,9 +115,7 @@ class ExecStore:
                     _end(cursor, promised.exec_id, None)
                     begun.append(promised.exec_id)
                     continue
-                cursor.execute(
-                    "UPDATE service_exec SET owner = ? WHERE exec_id = ?", (_shown(owner), promised.exec_id)
-                )
+                cursor.execute("UPDATE service_exec SET owner = ? WHERE exec_id = ?", (_shown(owner), promised.exec_id))
                 left.append(promised)
             self._forget(cursor, now_ms)
         return Recovered(tuple(left), tuple(begun))
@@ -157,9 +155,7 @@ def _end(cursor: Cursor, exec_id: str, ending: str | None) -> None:
     cursor.execute(
         "UPDATE service_exec SET state = ?, request = NULL, ending = ? WHERE exec_id = ?", (_OVER, ending, exec_id)
     )
-    cursor.execute(
-        "DELETE FROM service_exec WHERE exec_id = ? AND key_digest IS NULL AND ending IS NULL", (exec_id,)
-    )
+    cursor.execute("DELETE FROM service_exec WHERE exec_id = ? AND key_digest IS NULL AND ending IS NULL", (exec_id,))
 
 
 def _one(cursor: Cursor, condition: str, *values: str) -> Promised | None:
