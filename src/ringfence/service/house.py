@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 _ids = TimeOrdered()
 
 
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass(slots=True, kw_only=True)
 class House:
     """One running service; routes find it with `door.house_of`."""
@@ -43,7 +50,10 @@ class House:
     """The skills that are offered, where there are any."""
     draining: bool = False
     """Whether no new work is taken any more."""
-    opened: bool = field(default=True)
+    opened: bool = True
+    under_way: int = 0
+    """How many requests that change something are being answered."""
+    idle: asyncio.Event = field(default_factory=_set_event)
 
     @property
     def files_home(self) -> Path:
@@ -67,6 +77,18 @@ class House:
             raise InternalError("this engine keeps no evidence")
         known = {"envelope_id": _ids.new("ev"), "time_ms": self.clock.now_ms(), "tenant": "local"}
         await journal.record({"type": kind, **known, **members})
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a request that changes something, while it is answered."""
+        self.under_way += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if not self.under_way:
+                self.idle.set()
 
     def begin_draining(self) -> None:
         """Take no new work from now on."""
