@@ -8,8 +8,9 @@ memory, and what he gets is written nowhere but in the journal and in the files 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ringfence.errors import InternalError, InvalidRequest, RingfenceError, Unavailable
@@ -24,7 +25,7 @@ from ringfence.service.exec_form import ExecForm
 from ringfence.service.exec_lookup import Lookup, sees
 from ringfence.service.exec_store import ExecStore, Promised, key_digest
 from ringfence.service.exec_views import View
-from ringfence.service.live import Live, claim_of
+from ringfence.service.live import Live, claim_by
 from ringfence.service.recent import Recent
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Execs:
         """
         if self._takes_nothing():
             raise _draining()
-        refusal = self._admission.refusal_of(claim_of(who, form))
+        refusal = self._admission.refusal_of(claim_by(who, form.correlation))
         if key is None and wait:
             if refusal is not None:
                 raise refusal
@@ -242,6 +243,24 @@ class Execs:
         if live is not None and sees(who, live.who.tenant):
             raise InvalidRequest("the execution has not ended; its events have its output", reason="unfinished")
         return await asyncio.to_thread(self._lookup.output, who, exec_id, stream)
+
+    @contextlib.asynccontextmanager
+    async def turn_for(self, who: Principal, correlation: Correlation) -> AsyncIterator[None]:
+        """Wait for a turn, like an execution, for something that is carried out while its caller waits.
+
+        Raises:
+            Overloaded: The line is full.
+        """
+        claim = claim_by(who, correlation)
+        refusal = self._admission.refusal_of(claim)
+        if refusal is not None:
+            raise refusal
+        turn = self._admission.join(claim)
+        try:
+            await self._admission.wait(turn)
+            yield
+        finally:
+            self._admission.leave(turn)
 
     def counts(self) -> dict[str, int]:
         """Return how many run and how many wait."""

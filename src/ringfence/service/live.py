@@ -14,6 +14,7 @@ from ringfence.service.events import Ring
 
 if TYPE_CHECKING:
     from ringfence.errors import RingfenceError
+    from ringfence.evidence.correlation import Correlation
     from ringfence.service.callers import Principal
     from ringfence.service.exec_form import ExecForm
     from ringfence.service.exec_views import View
@@ -45,7 +46,7 @@ class Live:
 
     def claim(self) -> Claim:
         """On whose account it takes its turn."""
-        return claim_of(self.who, self.form)
+        return claim_by(self.who, self.form.correlation)
 
     def row(self) -> View:
         """Return the row of 003 for what may be in no record yet."""
@@ -68,7 +69,6 @@ class Live:
         return {**self.row(), "evidence_id": None, "error_code": None, "reason": None, "operation": "code_run"}
 
 
-def claim_of(who: Principal, form: ExecForm) -> Claim:
+def claim_by(who: Principal, correlation: Correlation) -> Claim:
     """Return on whose account something runs; a user that the caller does not name is the caller."""
-    correlation = form.correlation
     return Claim(who.tenant, correlation.user_id or who.caller.subject_id, correlation.space_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
+
 router = APIRouter()
 
 @router.get("/sandbox/health")
