@@ -7,20 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ringfence.authority.caller import LOCAL
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database, open_database
 from ringfence.database.sqlite import DATABASE_NAME
 from ringfence.interfaces.cli.noting import note
-from ringfence.service.callers import EVERY_TENANT, Access
-from ringfence.service.keys import ApiKey, ApiKeys
+from ringfence.service.callers import Access
+from ringfence.service.keys import ApiKeys, told
 
 
 def create_key(home: Path, access: str, *, tenant: str, name: str, days: int | None) -> dict[str, Any]:
     """Make a key and return it with its text, which is shown this once."""
     with _keys(home) as keys:
         made, text = keys.create(Access(access), tenant=tenant, name=name, days=days)
-    note(home, "admin.key_created", key_members(made))
+    note(home, "admin.key_created", told(made))
     return {**made.to_json(SystemClock().now_ms()), "key": text}
 
 
@@ -41,20 +40,8 @@ def revoke_key(home: Path, key_id: str) -> dict[str, Any] | None:
         if keys.get(key_id) is None:
             return None
         revoked = keys.revoke(key_id)
-    note(home, "admin.key_revoked", key_members(revoked))
+    note(home, "admin.key_revoked", told(revoked))
     return revoked.to_json(SystemClock().now_ms())
-
-
-def key_members(key: ApiKey) -> dict[str, Any]:
-    """Return what a record says about a key."""
-    told: dict[str, Any] = {
-        "key_id": key.key_id,
-        "kind": "api",
-        "access": str(key.access),
-        "tenant": LOCAL if key.tenant == EVERY_TENANT else key.tenant,
-        "every_tenant": key.tenant == EVERY_TENANT,
-    }
-    return told if key.expires_ms is None else {**told, "expires_at_ms": key.expires_ms}
 
 
 @contextmanager

@@ -85,9 +85,10 @@ def _serve(home: Path, settings: ServiceSettings) -> int:
     from ringfence.service.listening import home_socket, open_port
 
     logging.basicConfig(level=logging.WARNING, format="ringfence: %(asctime)s %(message)s", stream=sys.stderr)
-    house = open_house(home, settings)
-    first_key = _first_key(house)
+    # first: whoever cannot listen must neither make a key nor start a pool
     with open_port(settings.host, settings.port) as port, home_socket(home) as owners:
+        house = open_house(home, settings)
+        first_key = _first_key(house)
         address = port.getsockname()
         shown = f"http://{_host(str(address[0]))}:{address[1]}"
 
@@ -106,8 +107,8 @@ def _first_key(house: House) -> str | None:
     """
     import asyncio
 
-    from ringfence.interfaces.cli.api_key import key_members
     from ringfence.service.callers import Access
+    from ringfence.service.keys import told
 
     if house.keys.has_active():
         return None
@@ -118,7 +119,7 @@ def _first_key(house: House) -> str | None:
             fix="make one first: ringfence key create --access admin",
         )
     made, text = house.keys.create(Access.ADMIN, name="first")
-    asyncio.run(house.note("admin.key_created", key_members(made)))
+    asyncio.run(house.note("admin.key_created", told(made)))
     return text
 
 
