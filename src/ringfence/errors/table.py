@@ -241,6 +241,7 @@ _VALIDATION_FAILED = {
     "nul_byte": Reason("a text in the request has a NUL byte"),
     "too_large": Reason("the request has more bytes than are taken"),
     "too_many_files": Reason("the request has more files than are taken"),
+    "of_the_service": Reason("only whoever starts the service can say it, not whoever has its address"),
     "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows"),
     "unknown_language": Reason("there is no such language"),
     "unknown_isolation": Reason("there is no such isolation"),
