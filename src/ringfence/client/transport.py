@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -134,6 +134,16 @@ class Transport:
     def shown(self) -> str:
         """The service, as a message may name it."""
         return self._address.shown
+
+    def connect(self) -> None:
+        """Make sure that somebody is there, and the right one; what is asked first goes over this connection.
+
+        Raises:
+            Unavailable: Nobody is, or somebody else.
+        """
+        connection = _Connection(self._address, self._peer)
+        with self._speaking(connection, Stop()), self._lock:
+            self._idle.append(connection)
 
     def exchange(
         self,
@@ -303,6 +313,7 @@ class _Connection(http.client.HTTPConnection):
         super().__init__(address.host, address.port or None)
         self._address = address
         self._peer = peer
+        self._answer: http.client.HTTPResponse | None = None
         self.asked = False
         """Whether the other side may have got the last request."""
 
@@ -339,12 +350,18 @@ class _Connection(http.client.HTTPConnection):
     def ask(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> http.client.HTTPResponse:
         """Send the request and read the head of the answer."""
         self.asked = True
-        try:
+        # one that refuses a body may answer, and close, before it has read all of it
+        with suppress(BrokenPipeError, ConnectionResetError):
             self.request(method, target, body, headers)
-        except (BrokenPipeError, ConnectionResetError):
-            # it may have answered before it had read all of a body that it does not want
-            return self.getresponse()
-        return self.getresponse()
+        self._answer = self.getresponse()
+        return self._answer
+
+    def close(self) -> None:
+        """Close it, and the answer that was not read to its end."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.close()
+        super().close()
 
     def is_quiet(self) -> bool:
         """Whether it can be used again."""
@@ -360,7 +377,13 @@ def _secured(sock: socket.socket, host: str) -> socket.socket:
 def _authorization(api_key: object) -> dict[str, str]:
     if api_key is None:
         return {}
-    if not isinstance(api_key, str) or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
+    if (
+        not isinstance(api_key, str)
+        or not api_key
+        or not api_key.isascii()
+        or not api_key.isprintable()
+        or " " in api_key
+    ):
         raise InvalidRequest("api_key is not a key", reason="invalid_value", fix="see 'ringfence key create'")
     return {"Authorization": f"Bearer {api_key}"}
 
@@ -372,6 +395,8 @@ def _headers_of(response: http.client.HTTPResponse) -> dict[str, str]:
 def _whole(response: http.client.HTTPResponse, longest: int) -> bytes:
     if response.length is not None and response.length > longest:
         raise Overrun("the answer announces more than was asked for")
+    if response.length is None and not response.chunked:
+        raise http.client.HTTPException("nobody could tell whether the answer is whole")
     pieces: list[bytes] = []
     size = 0
     while piece := response.read(_PIECE):
