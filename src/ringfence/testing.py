@@ -178,8 +178,16 @@ class ScriptedWorker:
         """Remember `files` and `inputs`."""
         self.placed.update({**files, **{f"inputs/{name}": content for name, content in inputs.items()}})
 
-    async def run(self, job: Job, on_output: OnOutput | None, begin: Begin | None = None) -> Ending:
-        """Do what the script says: return an ending, or raise."""
+    async def run(
+        self,
+        job: Job,
+        on_output: OnOutput | None,
+        begin: Begin | None = None,
+        attached: Attachment | None = None,
+    ) -> Ending:
+        """Do what the script says: return an ending, or raise; nobody can be attached to what only seems to run."""
+        if attached is not None:
+            raise IsolationUnavailable("a scripted worker has nothing to stay attached to", reason="no_attachment")
         if begin is not None:
             await begin()
         self.jobs.append(job)
