@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from ringfence.evidence.correlation import Correlation
-    from ringfence.facade import ExecutionRequest, SandboxManager
+    from ringfence.facade import SandboxManager
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
     from ringfence.ports import EvidenceSink, Executor
+    from ringfence.processes.process import Process
+    from ringfence.processes.registry import ProcessInfo
+    from ringfence.processes.running import ProcessOutput
+    from ringfence.request import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.version import __version__
@@ -90,7 +94,7 @@ _HOME_OF = {
     "ToolDenied": "errors",
     "Unavailable": "errors",
     "Correlation": "evidence.correlation",
-    "ExecutionRequest": "facade",
+    "ExecutionRequest": "request",
     "SandboxManager": "facade",
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
@@ -106,6 +110,9 @@ _HOME_OF = {
     "SandboxType": "outcome",
     "Status": "outcome",
     "EvidenceSink": "ports",
+    "Process": "processes.process",
+    "ProcessInfo": "processes.registry",
+    "ProcessOutput": "processes.running",
     "Executor": "ports",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
@@ -149,6 +156,9 @@ __all__ = [
     "PolicyGuard",
     "PolicySnapshot",
     "PolicySource",
+    "Process",
+    "ProcessInfo",
+    "ProcessOutput",
     "Profile",
     "ProfileBuilder",
     "QuotaExceeded",

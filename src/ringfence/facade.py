@@ -6,10 +6,10 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
@@ -18,6 +18,7 @@ from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
+from ringfence.background import Background
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
@@ -26,39 +27,22 @@ from ringfence.evidence.records import Asked
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
+from ringfence.request import Content
+from ringfence.request import ExecutionRequest as ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence.grants.door import Presented
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
 
-Content = bytes | str
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
 _NOTHING_STATED: frozenset[str] = frozenset()
 _calls = TimeOrdered()
-_NOTHING: Mapping[str, Content] = MappingProxyType({})
 _LATER = ("docker_url", "confirmation_service", "aio_pool", "url", "api_key")
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionRequest:
-    """One thing to run, in the words of its caller."""
-
-    code: str | bytes
-    language: str = "python"
-    timeout: float | None = None
-    args: Iterable[str] = ()
-    stdin: Content = b""
-    files: Mapping[str, Content] = field(default_factory=lambda: _NOTHING)
-    inputs: Mapping[str, Content] = field(default_factory=lambda: _NOTHING)
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    packages: Iterable[str] = ()
-    preload: Iterable[str] = ()
-    limits: Limits | None = None
-
-
-class SandboxManager:
+class SandboxManager(Background):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -161,7 +145,9 @@ class SandboxManager:
         """Destroy the parked workers; the last manager of an engine ends its processes."""
         held, self._held = self._held, None
         if held is not None:
-            if not held.inherited:  # then the space is the parent's, who may still need it
+            if not held.inherited:
+                await held.engine.end_processes(held)
+                # not of one that is inherited: then the space is the parent's, who may still need it
                 await asyncio.to_thread(held.engine.release, self._scope)
             await asyncio.to_thread(held.release)
 

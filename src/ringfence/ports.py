@@ -306,6 +306,7 @@ class Controls(Protocol):
         """Return a descriptor that is connected to `port` on the box's own loopback; blocks.
 
         Raises:
+            CapabilityBlocked: The run was not started with this port.
             Unavailable: Nobody listens there, or this backend cannot reach into its boxes.
         """
         ...
@@ -318,6 +319,8 @@ class Attachment(Protocol):
     """Rows and columns, when the guest is to have a terminal instead of pipes."""
     idle_seconds: float | None
     """After how long without output and input the run is ended."""
+    ports: tuple[int, ...]
+    """What of the box's own loopback he may connect to."""
 
     async def attach(self, controls: Controls) -> None:
         """Take the controls; the run has begun on record, and nothing of it happens before this returns."""

@@ -152,6 +152,7 @@ _UNAVAILABLE = {
     "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
     "name_resolution": Reason("the name could not be resolved"),
+    "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
 }
 _TIMEOUT = {
@@ -160,6 +161,7 @@ _TIMEOUT = {
     "read_timeout": Reason("no answer within the time allowed"),
     "wall_timeout": Reason("the run reached its wall-clock limit", retryable=False),
     "cpu_timeout": Reason("the run reached its cpu-time limit", retryable=False),
+    "idle_timeout": Reason("the run neither said nor was told anything for as long as it may", retryable=False),
 }
 _BUDGET_EXCEEDED = {
     "budget": Reason("a budget is used up"),
@@ -176,6 +178,7 @@ _BUDGET_EXCEEDED = {
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
     "concurrency": Reason("as many operations as allowed are under way", retryable=True),
+    "input_full": Reason("the process does not read its input, and no more is kept for it", retryable=True),
 }
 _VALIDATION_FAILED = {
     "invalid_request": Reason("the request cannot be carried out as written"),
@@ -245,6 +248,10 @@ _VALIDATION_FAILED = {
     "unknown_isolation": Reason("there is no such isolation"),
     "unknown_security_mode": Reason("there is no such security mode"),
     "unknown_operation": Reason("there is no such operation"),
+    "process_ended": Reason("the process is over", http_status=409),
+    "input_closed": Reason("the process no longer reads its input", http_status=409),
+    "no_terminal": Reason("the process has no terminal, or cannot be given one", http_status=409),
+    "invalid_port": Reason("a port of the request is none"),
     "preload_failed": Reason("a module to preload could not be imported"),
     "no_wheel": Reason("a package has no wheel, and nothing is built from source"),
     "package_not_found": Reason("no such package was found"),

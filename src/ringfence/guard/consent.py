@@ -48,7 +48,7 @@ def request_hash(operation: Operation) -> str:
     from ringfence.operation.form import summary, to_json
 
     if isinstance(operation, CodeRun):
-        form = {
+        form: dict[str, object] = {
             "op": operation.kind,
             "language": str(operation.language),
             "code": operation.code,

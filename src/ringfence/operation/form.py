@@ -20,7 +20,7 @@ MAX_HEADERS = 100
 
 
 def demands(operation: Operation) -> tuple[Operation, ...]:
-    """Return what must be allowed for `operation` to be allowed: itself, for a page its download, for code its ports."""
+    """Return what must be allowed for `operation` to be: itself, and for a page its download, for code its ports."""
     if isinstance(operation, code.CodeRun):
         return (operation, *map(needs.PortOpen, operation.ports))
     if isinstance(operation, brokered.BrowserNav):

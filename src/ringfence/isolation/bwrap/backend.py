@@ -38,7 +38,9 @@ _NOTES = (
     "built by bubblewrap: the number of files is not limited, only their bytes",
     "built by bubblewrap: /proc shows the kernel's public files, not the processes alone",
 )
-_TERMINALS_NOTE = "built by bubblewrap: how many terminals a guest opens is limited by the kernel for all guests together"
+_TERMINALS_NOTE = (
+    "built by bubblewrap: how many terminals a guest opens is limited by the kernel for all guests together"
+)
 
 
 class BwrapBackend:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ringfence.errors import InvalidRequest
+from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.isolation.capture import Capture
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import OnOutput
@@ -57,14 +57,20 @@ class Attached:
         self._hear_from: Callable[[int], None] | None = None
         self._started = False
         self._outer = -1
-        self._passage: Passage | None = None
         self._last_stir = loop.time()
         self._pidfd = _hold(worker.worker_pid, worker.job)
+        self._passage: Passage | None = None
+        if attachment.ports:
+            from ringfence.isolation.linux.passage import Passage  # not at the top: few processes are to be reached
+
+            self._passage = Passage(worker.worker_pid, self._pidfd)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         """Let go of everything that is only for the time of the run."""
         self.feed.end()
         if self._passage is not None:
@@ -175,10 +181,12 @@ class Attached:
 
     def connect(self, port: int) -> int:
         """Return a connection to a port of the box's own loopback."""
-        if self._passage is None:
-            from ringfence.isolation.linux.passage import Passage  # not at the top: few processes are asked for it
-
-            self._passage = Passage(self._worker.worker_pid, self._pidfd)
+        if self._passage is None or port not in self._attachment.ports:
+            raise CapabilityBlocked(
+                f"port {port} was not asked for when the process was started",
+                reason="port",
+                fix="start it with ports=…",
+            )
         return self._passage.connect(port)
 
 

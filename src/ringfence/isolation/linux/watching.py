@@ -1,4 +1,4 @@
-"""Stays with one guest: takes its output, feeds its input, holds it to its time, and notices when nothing of it is left."""
+"""Stays with one guest: takes its output, feeds its input, keeps its time, and notices when nothing of it is left."""
 
 from __future__ import annotations
 
