@@ -19,6 +19,7 @@ from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
+from ringfence.background import Background
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
@@ -43,7 +44,7 @@ _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager:
+class SandboxManager(Background):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -158,7 +159,9 @@ class SandboxManager:
             await self._remote.close()
         held, self._held = self._held, None
         if held is not None:
-            if not held.inherited:  # then the space is the parent's, who may still need it
+            if not held.inherited:
+                await held.engine.end_processes(held)
+                # not of one that is inherited: then the space is the parent's, who may still need it
                 await asyncio.to_thread(held.engine.release, self._scope)
             await asyncio.to_thread(held.release)
 

@@ -22,6 +22,7 @@ from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
+from ringfence.errors import InternalError
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
+    from ringfence.processes.registry import Registry
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
@@ -111,6 +113,22 @@ class Engine:
     temporary: Once[TmpBroker] | None = None
     grants: Once[GrantDoor] | None = None
     journal: Journal | None = None
+    background: Once[Registry] | None = None
+
+    def processes(self) -> Registry:
+        """Return the processes that run in the background.
+
+        Raises:
+            InternalError: This engine was put together without.
+        """
+        if self.background is None:
+            raise InternalError("this engine keeps no processes")
+        return self.background()
+
+    async def end_processes(self, owner: object) -> None:
+        """End the processes that `owner` started, and wait until nothing is left of them."""
+        if self.background is not None and self.background.made is not None:
+            await self.background.made.end_all(owner)
 
     def release(self, scope: str) -> None:
         """Give back the temporary space that was taken under `scope`; may block."""
@@ -154,7 +172,8 @@ def build(settings: Settings) -> Engine:
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, keeper, authority, temporary, door, journal)
+    background = Once(lambda: make_registry(journal, clock))
+    return Engine(orchestrator, keeper, authority, temporary, door, journal, background)
 
 
 def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
@@ -212,6 +231,13 @@ def make_audience(home: Path, database: Database) -> Audience | None:
     if not settings.active_sinks and not settings.active_checkpoints:
         return None
     return Audience(home, database, settings, __version__)
+
+
+def make_registry(journal: Journal, clock: Clock) -> Registry:
+    """Return what keeps the processes of an engine."""
+    from ringfence.processes.registry import Registry  # not at the top: most engines run none
+
+    return Registry(journal, TimeOrdered(), clock)
 
 
 def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
