@@ -152,6 +152,7 @@ _UNAVAILABLE = {
     "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
     "name_resolution": Reason("the name could not be resolved"),
+    "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
 }
 _TIMEOUT = {
@@ -207,6 +208,9 @@ _VALIDATION_FAILED = {
     "invalid_budget": Reason("a budget is not an amount of something that is counted"),
     "invalid_grant": Reason("a grant lacks a field, or has one that cannot be"),
     "invalid_manifest": Reason("a manifest has mistakes; each is named with its place"),
+    "invalid_schema": Reason("a schema is none, or one whose cost nobody can tell beforehand"),
+    "input_invalid": Reason("the inputs of a skill are not what its schema says"),
+    "duplicate_skill": Reason("two directories have a skill of this id, so neither counts", http_status=409),
     "invalid_policy": Reason("a policy has mistakes; each is named with its place"),
     "policy_unreadable": Reason("the policy file cannot be read"),
     "invalid_overrides": Reason("what the request asks to change is not written as such"),
@@ -255,6 +259,7 @@ _VALIDATION_FAILED = {
 _EXECUTION_FAILED = {
     "execution_failed": Reason("an executor failed at its own work"),
     "unknown": Reason("the run was ended from outside, by nobody Ringfence knows", exit_code=1),
+    "output_invalid": Reason("the outputs of a skill are not what its schema says", exit_code=1),
     "io": Reason("the disk or the file system failed under the operation"),
 }
 _INTERNAL = {
