@@ -16,11 +16,12 @@ from typing import Final
 from ringfence.authority.finding import Finding, Severity, refuse_errors
 from ringfence.authority.manifest_reader import ID
 from ringfence.authority.manifest_reader import MAX_BYTES as MAX_MANIFEST_BYTES
-from ringfence.errors import InvalidRequest, RingfenceError
+from ringfence.errors import InvalidRequest, RingfenceError, Unavailable
 from ringfence.skills.skill import Skill, read_skill
 from ringfence.workspaces.beneath import open_beneath, open_regular
 
 MANIFEST: Final = "manifest.json"
+TEMPLATE_ID: Final = "text.count"
 SHIPPED: Final = Path(__file__).parent / "shipped"
 MAX_SKILLS: Final = 1000
 MAX_FILES: Final = 256
@@ -71,7 +72,7 @@ class Shelf:
                     skills.pop(name, None)
                     continue
                 places[name] = file
-                skill, found = self._skill(directory, name)
+                skill, found = self._read(directory, name)
                 findings += found
                 if skill is not None:
                     skills[name] = skill
@@ -91,13 +92,17 @@ class Shelf:
         if len(there) > 1:
             places = [f"{directory}/{skill_id}/{MANIFEST}" for directory in there]
             refuse_errors([_taken(skill_id, places[1], places[0])], reason="duplicate_skill")
-        skill, findings = self._skill(there[0], skill_id)
+        skill, findings = self._read(there[0], skill_id)
         if skill is None:
             refuse_errors(findings, reason="invalid_manifest")
             raise not_found()
         return skill
 
-    def _skill(self, directory: Path, name: str) -> tuple[Skill | None, list[Finding]]:
+    def look_at(self, name: str) -> tuple[Skill | None, list[Finding]]:
+        """Return the skill of this name in the first directory, and what is wrong with it; may block on the disk."""
+        return self._read(self._named[0], name)
+
+    def _read(self, directory: Path, name: str) -> tuple[Skill | None, list[Finding]]:
         file = f"{directory}/{name}/{MANIFEST}"
         try:
             manifest, files = read_directory(directory, name)
@@ -118,6 +123,35 @@ class Shelf:
 def shelf_of(home: Path, directories: tuple[Path, ...]) -> Shelf:
     """Return the shelf of whoever has `home` and names `directories`: the same one every time."""
     return Shelf(directories, home=home)
+
+
+def make(skill_id: str, directory: Path) -> Path:
+    """Make a skill from the template, and return where it lies.
+
+    Raises:
+        InvalidRequest: The id is none, or there is something of this name.
+        Unavailable: The directory cannot be written to.
+    """
+    if not ID.match(skill_id):
+        raise InvalidRequest(
+            f"{skill_id[:100]!r} is not an id such as text.count",
+            reason="invalid_name",
+            fix="use lower-case words joined by dots",
+        )
+    made = directory / skill_id
+    try:
+        made.mkdir(mode=0o755, parents=True)
+        for path in sorted((SHIPPED / "_template").iterdir()):
+            if path.is_file():
+                text = path.read_text()
+                (made / path.name).write_text(text.replace(TEMPLATE_ID, skill_id) if path.name == MANIFEST else text)
+    except FileExistsError:
+        raise InvalidRequest(
+            f"{made} is there already", reason="exists", fix="choose another id, or remove it"
+        ) from None
+    except OSError as error:
+        raise Unavailable(f"{made} cannot be written: {error.strerror}", fix="choose a directory of yours") from error
+    return made
 
 
 def read_directory(directory: Path, name: str) -> tuple[bytes, dict[str, bytes]]:

@@ -19,6 +19,7 @@ from ringfence.outcome import ExecutionResult
 from ringfence.skills import schema
 from ringfence.skills.confinement import reads_part_of_work
 from ringfence.skills.entry import Entry, entry_of, require_image
+from ringfence.skills.validation import schema_problems
 
 _READING = frozenset({SideEffect.NONE, SideEffect.READ})
 
@@ -97,17 +98,25 @@ class SkillOutcome:
 def read_skill(
     content: bytes, files: Mapping[str, bytes], *, directory: str, file: str = "manifest.json"
 ) -> tuple[Skill | None, list[Finding]]:
-    """Read a skill, and say everything that is wrong with it; one with errors is none."""
+    """Read a skill, and say everything that is wrong with it; one with errors is none.
+
+    Raises:
+        Unavailable: Nothing here checks its schemas.
+    """
     manifest, findings = read_manifest(content, directory=directory, file=file)
     entry: Entry | None = None
-    if not errors(findings):
+    wrong = {finding.path.partition(".")[0] for finding in errors(findings)}
+    # what could not be read has been told; about the rest there is more to say
+    if not wrong & {"", "interface"}:
         findings += _of_interface(manifest, file)
+    if not wrong & {"", "interface", "runtime"}:
         try:
             entry = entry_of(manifest, files)
         except InvalidRequest as error:
             findings.append(
                 Finding(Severity.ERROR, "entrypoint", "runtime.entrypoint", str(error), error.fix or "", file)
             )
+    if not wrong:
         findings += _warnings(manifest, file)
     if entry is None or errors(findings):
         return None, findings
@@ -117,7 +126,7 @@ def read_skill(
 def _of_interface(manifest: Manifest, file: str) -> list[Finding]:
     found = []
     for side, form in (("inputs", manifest.input_schema), ("outputs", manifest.output_schema)):
-        problems = schema.problems(form)
+        problems = schema.problems(form) or schema_problems(form)
         if not problems and side == "inputs" and form.get("type") != "object":
             problems = [schema.Problem("type", "the inputs of a call are an object", 'write "type": "object"')]
         found += [
