@@ -36,4 +36,29 @@ class SandboxConfig:
     executors: Mapping[str, bool] | None = None
     budget_service: str | None = None
     database: str | None = None
+    skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
+
+    def asked_limits(self) -> tuple[Limits, frozenset[str]]:
+        """Return the limits, and the names of those that were asked for in a policy's words.
+
+        Raises:
+            InvalidRequest: A time, a size or a number of processors is not written as one.
+        """
+        asked: dict[str, float] = {}
+        if self.max_execution_time is not None:
+            asked["wall_seconds"] = units.seconds(self.max_execution_time)
+        if self.max_memory is not None:
+            asked["memory_bytes"] = units.size(self.max_memory)
+        if self.max_cpu is not None:
+            if isinstance(self.max_cpu, bool) or not isinstance(self.max_cpu, int | float):
+                raise InvalidRequest(f"max_cpu must be a number, not {self.max_cpu!r}", reason="invalid_limit")
+            asked["cpus"] = float(self.max_cpu)
+        limits = self.limits or Limits()
+        return (replace(limits, **asked) if asked else limits), frozenset(asked)  # type: ignore[arg-type]
+
+    def with_limits(self, limits: Limits | None) -> SandboxConfig:
+        """Return it with all of these limits instead of its own; `None` leaves them."""
+        if limits is None:
+            return self
+        return replace(self, limits=limits, max_execution_time=None, max_memory=None, max_cpu=None)

@@ -158,6 +158,7 @@ _UNAVAILABLE = {
     "address_taken": Reason("the address to listen on is taken, or not this machine's", retryable=False),
     "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
+    "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
     "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
@@ -185,6 +186,7 @@ _BUDGET_EXCEEDED = {
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
     "concurrency": Reason("as many operations as allowed are under way", retryable=True),
+    "queue_full": Reason("as many executions of the scope named as may wait are waiting", retryable=True),
 }
 _VALIDATION_FAILED = {
     "invalid_request": Reason("the request cannot be carried out as written"),
@@ -258,7 +260,9 @@ _VALIDATION_FAILED = {
     "nul_byte": Reason("a text in the request has a NUL byte"),
     "too_large": Reason("the request has more bytes than are taken"),
     "too_many_files": Reason("the request has more files than are taken"),
-    "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows"),
+    "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows", http_status=403),
+    "wrong_command": Reason("the command or its arguments are none that the kind of execution has", http_status=400),
+    "idempotency_mismatch": Reason("the idempotency key was used for another request", http_status=409),
     "unknown_language": Reason("there is no such language"),
     "unknown_isolation": Reason("there is no such isolation"),
     "unknown_security_mode": Reason("there is no such security mode"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -89,14 +89,27 @@ class Shelf:
         there = [directory for directory in self._directories if _is_there(directory, skill_id)]
         if not there:
             raise not_found()
+        # whoever calls is told what is wrong, and not where on this machine skills lie
         if len(there) > 1:
-            places = [f"{directory}/{skill_id}/{MANIFEST}" for directory in there]
-            refuse_errors([_taken(skill_id, places[1], places[0])], reason="duplicate_skill")
+            raise InvalidRequest(
+                f"{skill_id} is there in {len(there)} directories, so none of them counts",
+                reason="duplicate_skill",
+                fix="'ringfence skill list' names them; remove one",
+            )
         skill, findings = self._read(there[0], skill_id)
         if skill is None:
-            refuse_errors(findings, reason="invalid_manifest")
+            file = f"{skill_id}/{MANIFEST}"
+            refuse_errors([replace(finding, file=file) for finding in findings], reason="invalid_manifest")
             raise not_found()
         return skill
+
+    def __contains__(self, skill_id: object) -> bool:
+        """Whether there is a directory of this name; whether it is a skill, only reading it tells."""
+        return (
+            isinstance(skill_id, str)
+            and ID.match(skill_id) is not None
+            and any(_is_there(directory, skill_id) for directory in self._directories)
+        )
 
     def look_at(self, name: str) -> tuple[Skill | None, list[Finding]]:
         """Return the skill of this name in the first directory, and what is wrong with it; may block on the disk."""

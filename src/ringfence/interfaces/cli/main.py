@@ -92,7 +92,34 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.grant import grant_command
 
         return grant_command
+    if name == "skill":
+        from ringfence.interfaces.cli.skill import skill_command
+
+        return skill_command
     if name == "serve":
         from ringfence.interfaces.cli.serve import serve_command
 
         return serve_command
+    if name == "key":
+        from ringfence.interfaces.cli.key import key_command
+
+        return key_command
+    from ringfence.interfaces.cli.run import run_command
+
+    return lambda rest: run_command(name, rest)
+
+
+def _fail(error: RingfenceError, words: Sequence[str]) -> int:
+    from ringfence.interfaces.cli.render import error_exit_code, error_json, error_line
+
+    if "--json" in _own_words(words):
+        sys.stdout.write(error_json(error))
+        sys.stdout.flush()
+    else:
+        sys.stderr.write(error_line(error))
+    return error_exit_code(error)
+
+
+def _own_words(words: Sequence[str]) -> Sequence[str]:
+    """Return the words before `--`: what follows belongs to the guest."""
+    return words[: words.index("--")] if "--" in words else words

@@ -73,7 +73,8 @@ def _read(word: str) -> Mapping[str, Any]:
 def _conclude(outcome: SkillOutcome, *, as_json: bool) -> int:
     import json
 
-    from ringfence.interfaces.cli.render import result_exit_code, result_fields, result_line
+    from ringfence.interfaces.cli.render import result_exit_code, result_line
+    from ringfence.outcome_form import result_fields
 
     result = outcome.result
     if as_json:
