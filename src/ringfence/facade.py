@@ -30,8 +30,10 @@ from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.requests import Content, OutputStream
 from ringfence.requests import ExecutionRequest as ExecutionRequest
+from ringfence.skilled import Skilled
 
 if TYPE_CHECKING:
+    from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
@@ -44,7 +46,7 @@ _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager(Background):
+class SandboxManager(Background, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -68,6 +70,7 @@ class SandboxManager(Background):
         correlation: Correlation = UNKNOWN,
         url: str | None = None,
         api_key: str | None = None,
+        skills: Iterable[str | Path] | None = None,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
@@ -76,8 +79,9 @@ class SandboxManager(Background):
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
         the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `correlation` is
-        whose work it is, by which the evidence is found again. With `url` everything runs in the service there;
-        `api_key`, or the environment's RINGFENCE_API_KEY, tells it who calls.
+        whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
+        the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
+        environment's RINGFENCE_API_KEY, tells it who calls.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -103,6 +107,7 @@ class SandboxManager(Background):
             "executors": executors,
             "budget_service": budget_service,
             "database": database,
+            "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         config = replace((config or SandboxConfig()).with_limits(limits), **given)
@@ -128,6 +133,7 @@ class SandboxManager(Background):
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
         self._role = config.role
+        self._skill_directories = arguments.directories("skills", config.skills)
         self._correlation = correlation
         self._caller = NOBODY_ELSE
         self._remote: Remote | None = None
@@ -277,15 +283,29 @@ class SandboxManager(Background):
             await asyncio.to_thread(presented.close)
             await asyncio.to_thread(engine.release, governed._scope)
 
-    async def _profile(self, operation: Operation, request: Request, exec_id: str | None = None) -> Profile:
+    async def _profile(
+        self, operation: Operation, request: Request, exec_id: str | None = None, manifest: Manifest | None = None
+    ) -> Profile:
         """Return what the call may do; a call that gets no profile is written down as refused."""
-        engine, presented, tool = self._engine(), self._presented, tool_of(operation)
+        engine, presented = self._engine(), self._presented
+        tool = tool_of(operation) if manifest is None else manifest.id
         call_id = _calls.new("call") if presented is None else presented.call_id
         try:
             granted = None if presented is None else await asyncio.to_thread(presented.grant_for, tool)
-            return engine.authority.profile(
-                operation, call_id=call_id, caller=self._caller, role=self._role, request=request, granted=granted
+            profile = engine.authority.profile(
+                operation,
+                call_id=call_id,
+                caller=self._caller,
+                role=self._role,
+                request=request,
+                granted=granted,
+                manifest=manifest,
             )
+            if manifest is not None:
+                from ringfence.skills.confinement import shows_work
+
+                shows_work(profile.capabilities)
+            return profile
         except (Denied, QuotaExceeded, InvalidRequest) as refused:
             caller = self._caller
             tenant, subject_id = (caller.tenant, caller.subject_id) if presented is None else presented.who
@@ -405,6 +425,9 @@ class SandboxManager(Background):
                 )
             limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
         return self._request_for(limits, stated)
+
+    def _within(self, timeout: float | None) -> Request:
+        return self._requested(ExecutionRequest("", timeout=timeout))
 
     def _usual(self) -> Request:
         if self._usual_request is None:

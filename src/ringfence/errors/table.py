@@ -161,6 +161,7 @@ _UNAVAILABLE = {
     "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
     "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
+    "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
 }
 _TIMEOUT = {
@@ -226,6 +227,9 @@ _VALIDATION_FAILED = {
     "invalid_budget": Reason("a budget is not an amount of something that is counted"),
     "invalid_grant": Reason("a grant lacks a field, or has one that cannot be"),
     "invalid_manifest": Reason("a manifest has mistakes; each is named with its place"),
+    "invalid_schema": Reason("a schema is none, or one whose cost nobody can tell beforehand"),
+    "input_invalid": Reason("the inputs of a skill are not what its schema says"),
+    "duplicate_skill": Reason("two directories have a skill of this id, so neither counts", http_status=409),
     "invalid_policy": Reason("a policy has mistakes; each is named with its place"),
     "policy_unreadable": Reason("the policy file cannot be read"),
     "invalid_overrides": Reason("what the request asks to change is not written as such"),
@@ -260,7 +264,6 @@ _VALIDATION_FAILED = {
     "too_large": Reason("the request has more bytes than are taken"),
     "too_many_files": Reason("the request has more files than are taken"),
     "of_the_service": Reason("only whoever starts the service can say it, not whoever has its address"),
-    "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows"),
     "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows", http_status=403),
     "wrong_command": Reason("the command or its arguments are none that the kind of execution has", http_status=400),
     "idempotency_mismatch": Reason("the idempotency key was used for another request", http_status=409),
@@ -282,6 +285,7 @@ _VALIDATION_FAILED = {
 _EXECUTION_FAILED = {
     "execution_failed": Reason("an executor failed at its own work"),
     "unknown": Reason("the run was ended from outside, by nobody Ringfence knows", exit_code=1),
+    "output_invalid": Reason("the outputs of a skill are not what its schema says", exit_code=1),
     "io": Reason("the disk or the file system failed under the operation"),
 }
 _INTERNAL = {
