@@ -92,6 +92,10 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.grant import grant_command
 
         return grant_command
+    if name == "mcp":
+        from ringfence.interfaces.cli.mcp import mcp_command
+
+        return mcp_command
     if name == "key":
         from ringfence.interfaces.cli.key import key_command
 
