@@ -134,6 +134,7 @@ class SandboxManager:
             switched_off=arguments.switched_off(config.executors),
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
+            workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
         )
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
@@ -335,6 +336,11 @@ class SandboxManager:
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
         return OutputStream(self, request)
+
+    @property
+    def engine(self) -> wiring.Engine:
+        """The core behind this manager, started if it was not; for a service, which ends with it."""
+        return self._engine()
 
     def pool_status(self) -> dict[str, int]:
         """Count the workers of the pool by what they are doing."""

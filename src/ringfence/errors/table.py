@@ -73,6 +73,9 @@ _UNDER_ANY_CODE = {"consent_required": Reason("a person has to agree first", exi
 
 _PERMISSION_DENY = {
     "not_granted": Reason("no grant allows this operation"),
+    "no_key": Reason("the request brought no API key, or none that is valid here and now", http_status=401),
+    "access": Reason("the API key is for something else than this"),
+    "foreign_host": Reason("the request is addressed to a name that is not this service's", http_status=421),
     "no_grant": Reason("the call brought no grant", http_status=401),
     "bad_token": Reason("the grant cannot be read as one", http_status=401),
     "tampered": Reason("the grant was changed after it was signed", http_status=401),
@@ -149,6 +152,10 @@ _UNAVAILABLE = {
     "log_taken": Reason("another process has the evidence log now, so nothing was added to it"),
     "closed": Reason("the journal was closed, and nothing is written to it any more", retryable=False),
     "busy": Reason("somebody else holds it now"),
+    "draining": Reason("the service is about to end and takes no new work"),
+    "too_many_connections": Reason("as many connections as the service takes are open"),
+    "service_running": Reason("another service has this home", retryable=False),
+    "address_taken": Reason("the address to listen on is taken, or not this machine's", retryable=False),
     "not_recorded": Reason("a replay was asked for what was never recorded", retryable=False),
     "connect_failed": Reason("the other side does not accept connections"),
     "name_resolution": Reason("the name could not be resolved"),
@@ -158,6 +165,7 @@ _TIMEOUT = {
     "timeout": Reason("something outside did not answer in time"),
     "connect_timeout": Reason("no connection within the time allowed"),
     "read_timeout": Reason("no answer within the time allowed"),
+    "slow_request": Reason("the request came too slowly", http_status=408),
     "wall_timeout": Reason("the run reached its wall-clock limit", retryable=False),
     "cpu_timeout": Reason("the run reached its cpu-time limit", retryable=False),
 }
@@ -180,6 +188,12 @@ _BUDGET_EXCEEDED = {
 _VALIDATION_FAILED = {
     "invalid_request": Reason("the request cannot be carried out as written"),
     "usage": Reason("the command line is wrong"),
+    "malformed": Reason("the request is not HTTP, or its body is not JSON", http_status=400),
+    "method_not_allowed": Reason("the path does not know the method", http_status=405),
+    "body_too_large": Reason("the body has more bytes than are taken", http_status=413),
+    "unsupported_media_type": Reason("the body is of a type that the path does not take", http_status=415),
+    "headers_too_large": Reason("the headers have more bytes than are taken", http_status=431),
+    "keys_needed": Reason("a service that others can reach must have API keys first"),
     "not_in_this_version": Reason("the part that would do this has not landed"),
     "path_traversal": Reason(
         "a path in the request is absolute, climbs with '..', or crosses a symlink", http_status=400
