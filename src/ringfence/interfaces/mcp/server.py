@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.lowlevel.server import Server
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
     from ringfence.facade import SandboxManager
     from ringfence.interfaces.mcp.offer import Offer
 
-ManagerOf = Callable[["ServerRequestContext[Any, Any]"], "SandboxManager"]
-"""Says whom a request acts for: a manager that can touch nothing of anybody else."""
+SeatOf = Callable[["ServerRequestContext[Any, Any]"], "Seat"]
+"""Says whom a request acts for."""
 Offers = Callable[["SandboxManager"], Awaitable[Sequence["Offer"]]]
 """Says what a caller is offered."""
 
 MOST_CALLS: Final = 64
-"""Calls of one server that may be under way; one more is refused at once, and may be tried again."""
+"""Calls of one tenant that may be under way; one more is refused at once, and may be tried again."""
 _MOST_TOKEN: Final = 256
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _INSTRUCTIONS = (
@@ -41,14 +43,23 @@ _INSTRUCTIONS = (
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Whom one request acts for: a manager that can touch nothing of anybody else, and on whose account it counts."""
+
+    manager: SandboxManager
+    tenant: str
+    project: str
+
+
 async def built_in(_manager: SandboxManager) -> Sequence[Offer]:
     """Return the tools that are there without a skill."""
     return (*runs.OFFERS, *files.OFFERS)
 
 
-def build(manager_of: ManagerOf, offers: Offers = built_in) -> Server[Any]:
+def build(seat_of: SeatOf, offers: Offers = built_in) -> Server[Any]:
     """Return the server; whom a request acts for is asked for every one of them."""
-    desk = Desk(manager_of, offers)
+    desk = Desk(seat_of, offers)
     return Server(
         "ringfence",
         version=__version__,
@@ -63,32 +74,34 @@ def build(manager_of: ManagerOf, offers: Offers = built_in) -> Server[Any]:
 class Desk:
     """Answers `tools/list` and `tools/call`."""
 
-    def __init__(self, manager_of: ManagerOf, offers: Offers) -> None:
-        self._manager_of = manager_of
+    def __init__(self, seat_of: SeatOf, offers: Offers) -> None:
+        self._seat_of = seat_of
         self._offers = offers
-        self._under_way = 0
+        self._under_way: Counter[str] = Counter()
 
     async def list_tools(
         self, context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         """Return every tool that the caller is offered."""
-        offers = await self._offers(self._manager_of(context))
+        offers = await self._offers(self._seat_of(context).manager)
         return ListToolsResult(tools=[offer.described() for offer in offers])
 
     async def call_tool(self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
         """Carry out one call; whatever is refused, or fails, is a tool error that says so."""
         report = _report_of(context)
-        manager = self._manager_of(context).acting_for(correlation=_correlation(context))
+        seat = self._seat_of(context)
+        manager = seat.manager.acting_for(correlation=_correlation(context, seat.project))
         offer = next((each for each in await self._offers(manager) if each.name == params.name), None)
         if offer is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!a}; see tools/list")
-        if self._under_way >= MOST_CALLS:
+        if self._under_way[seat.tenant] >= MOST_CALLS:
             return refusal(QuotaExceeded(f"{MOST_CALLS} calls are under way", reason="concurrency", fix="try later"))
-        self._under_way += 1
+        self._under_way[seat.tenant] += 1
         try:
             return await self._carry(offer, manager, params.arguments or {}, report)
         finally:
-            self._under_way -= 1
+            self._under_way[seat.tenant] -= 1
+            self._under_way += Counter()  # forgets whoever has none under way
 
     async def _carry(
         self, offer: Offer, manager: SandboxManager, arguments: Mapping[str, Any], report: Report | None
@@ -122,11 +135,12 @@ def _report_of(context: ServerRequestContext[Any, Any]) -> Report | None:
     return report
 
 
-def _correlation(context: ServerRequestContext[Any, Any]) -> Correlation:
+def _correlation(context: ServerRequestContext[Any, Any], project: str) -> Correlation:
     """Return what the evidence is found by: the client's number of the request, and its trace where it has one."""
     request_id = str(context.request_id)
     trace = (context.meta or {}).get("traceparent")
     return Correlation(
+        project_id=project if 0 < len(project) <= _MOST_TOKEN and project.isprintable() else None,
         request_id=request_id if 0 < len(request_id) <= _MOST_TOKEN and request_id.isprintable() else None,
         traceparent=trace if isinstance(trace, str) and _TRACEPARENT.match(trace) else None,
     )

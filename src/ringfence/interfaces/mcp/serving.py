@@ -11,8 +11,9 @@ from pathlib import Path
 
 import anyio
 
+from ringfence.authority.caller import LOCAL
 from ringfence.facade import SandboxManager
-from ringfence.interfaces.mcp.server import build
+from ringfence.interfaces.mcp.server import Seat, build
 from ringfence.interfaces.mcp.stdio import Wire, connected, taken_over
 
 
@@ -32,16 +33,16 @@ class Serving:
 
 def serve_stdio(serving: Serving) -> int:
     """Serve the client at standard input and output until it goes; return the exit code."""
-    manager = serving.manager()
     with taken_over() as wire:  # before anything is started that could write to either
         log_to_stderr()
-        return asyncio.run(_serve(manager, wire))
+        return asyncio.run(_serve(serving, wire))
 
 
-async def _serve(manager: SandboxManager, wire: Wire) -> int:
+async def _serve(serving: Serving, wire: Wire) -> int:
     ended = 0
-    async with manager:
-        server = build(lambda _context: manager)
+    async with serving.manager() as manager:
+        seat = Seat(manager, LOCAL, serving.project)
+        server = build(lambda _context: seat)
         with anyio.CancelScope() as scope:
 
             def stop(signum: int) -> None:
