@@ -23,22 +23,23 @@ def answer(fields: Mapping[str, Any], text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], structured_content=dict(fields))
 
 
-def refusal(error: RingfenceError) -> CallToolResult:
-    """Return a tool error that says what would be needed: code, reason, message and fix."""
+def refusal(error: RingfenceError, needs: str | None = None) -> CallToolResult:
+    """Return a tool error that says what would be needed: code, reason, message, fix, and what has to be allowed."""
     message = one_line(str(error))
     fields = {
         "code": error.code,
         "reason": error.reason,
         "message": message,
         "fix": error.fix,
+        "needs": needs if error.answer.is_denial else None,
         "retryable": error.retryable,
         "details": dict(error.details),
     }
     text = f"{error.code} {error.reason}: {message.rstrip('.')}."
+    if fields["needs"]:
+        text += f" Nothing was done: it needs a policy or a grant that allows {one_line(str(needs))}."
     if error.fix:
         text += f" Fix: {error.fix}"
-    elif error.answer.is_denial:
-        text += " Nothing was done. It needs a policy or a grant that allows it; do not try to get round it."
     return CallToolResult(content=[TextContent(text=text)], structured_content={"error": fields}, is_error=True)
 
 
@@ -80,7 +81,7 @@ def run_text(fields: Mapping[str, Any]) -> str:
     ended = f"[{fields['status']}"
     if fields["exit_code"] is not None:
         ended += f", exit code {fields['exit_code']}"
-    if not fields["success"] and fields["ended"]:
+    if fields["status"] not in ("succeeded", "failed") and fields["ended"]:
         ended += f": {one_line(fields['ended'])}"
     cut = [name for name in ("stdout", "stderr") if fields[f"{name}_truncated"]]
     if cut:

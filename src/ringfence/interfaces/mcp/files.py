@@ -11,6 +11,7 @@ from ringfence.interfaces.mcp import schemas
 from ringfence.interfaces.mcp.answers import answer, named
 from ringfence.interfaces.mcp.offer import Arguments, Offer, hints_of_tool
 from ringfence.operation.brokered import FsList, FsRead, FsWrite
+from ringfence.operation.form import summary
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -112,6 +113,7 @@ OFFERS: Final = (
         schemas.READ,
         hints_of_tool("file_read"),
         _read_file,
+        lambda arguments: summary(FsRead(arguments["path"])),
     ),
     Offer(
         "write_file",
@@ -121,6 +123,7 @@ OFFERS: Final = (
         schemas.WROTE,
         hints_of_tool("file_write", idempotent=True),
         _write_file,
+        lambda arguments: summary(FsWrite(arguments["path"])),
     ),
     Offer(
         "list_files",
@@ -130,5 +133,6 @@ OFFERS: Final = (
         schemas.LISTED,
         hints_of_tool("file_list"),
         _list_files,
+        lambda arguments: summary(FsList(arguments.get("path", "work"))),
     ),
 )

@@ -44,6 +44,8 @@ class Offer:
     output_schema: Mapping[str, Any] | None
     hints: ToolAnnotations
     carry: Carry
+    needs: Callable[[Arguments], str]
+    """Says, as evidence does, what a policy or a grant has to allow: `code.run:python`."""
 
     def described(self) -> Tool:
         """Return the tool as `tools/list` shows it."""

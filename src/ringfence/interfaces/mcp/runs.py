@@ -52,6 +52,7 @@ OFFERS: Final = (
         schemas.RAN,
         hints_of_tool("code_run"),
         _run_code,
+        lambda arguments: f"code.run:{arguments.get('language', 'python')}",
     ),
     Offer(
         "run_shell",
@@ -61,5 +62,6 @@ OFFERS: Final = (
         schemas.RAN,
         hints_of_tool("shell_exec"),
         _run_shell,
+        lambda _arguments: "code.run:bash",
     ),
 )

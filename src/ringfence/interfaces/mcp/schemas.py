@@ -47,10 +47,11 @@ ERROR: Final[Schema] = {
         "reason": _TEXT,
         "message": _TEXT,
         "fix": _OR_NOT,
+        "needs": {**_OR_NOT, "description": "What a policy or a grant would have to allow"},
         "retryable": {"type": "boolean"},
         "details": {"type": "object"},
     },
-    "required": ["code", "reason", "message", "fix", "retryable", "details"],
+    "required": ["code", "reason", "message", "fix", "needs", "retryable", "details"],
     "additionalProperties": False,
 }
 

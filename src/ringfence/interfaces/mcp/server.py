@@ -108,9 +108,12 @@ class Desk:
     ) -> CallToolResult:
         try:
             offer.check(arguments)
-            return await Progress(report).during(lambda on_output: offer.carry(manager, arguments, on_output))
         except RingfenceError as error:
             return refusal(error)
+        try:
+            return await Progress(report).during(lambda on_output: offer.carry(manager, arguments, on_output))
+        except RingfenceError as error:
+            return refusal(error, offer.needs(arguments))
         except Exception:
             log.exception("%s failed", offer.name)
             return refusal(InternalError("the tool failed", fix="see the log of the server"))
