@@ -25,6 +25,7 @@ from mcp_types.jsonrpc import (
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
+    JSONRPCNotification,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
@@ -104,16 +105,19 @@ def _message(line: bytes | None) -> JSONRPCMessage:
     if line is None:
         return _refused(INVALID_REQUEST, f"a message has at most {MOST_LINE} bytes")
     try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValidationError:
-        pass
-    try:
         form = from_json(line, allow_inf_nan=False)
     except ValueError:
         return _refused(PARSE_ERROR, "a line must be one JSON-RPC message")
     if isinstance(form, list):
         return _refused(INVALID_REQUEST, "batches are not part of this protocol")
-    return _refused(INVALID_REQUEST, "this is no JSON-RPC message", form.get("id") if isinstance(form, dict) else None)
+    request_id = form.get("id") if isinstance(form, dict) else None
+    try:
+        message = jsonrpc_message_adapter.validate_python(form, by_name=False)
+    except ValidationError:
+        return _refused(INVALID_REQUEST, "this is no JSON-RPC message", request_id)
+    if isinstance(message, JSONRPCNotification) and "id" in form:
+        return _refused(INVALID_REQUEST, "an id must be a text or a whole number")  # else it would wait for ever
+    return message
 
 
 def _refused(code: int, message: str, request_id: Any = None) -> JSONRPCError:
