@@ -29,8 +29,10 @@ from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 
 if TYPE_CHECKING:
     from ringfence.grants.door import Presented
+    from ringfence.managed_workspace import ManagedWorkspace
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace import WorkspaceOperation
 
 Content = bytes | str
 _DEFAULTS = Limits()
@@ -295,7 +297,7 @@ class SandboxManager:
 
     @overload
     async def perform(
-        self, operation: FsOperation | TmpOperation, *, on_output: OnOutput | None = None
+        self, operation: FsOperation | TmpOperation | WorkspaceOperation, *, on_output: OnOutput | None = None
     ) -> BrokerOutcome: ...
 
     @overload
@@ -331,6 +333,17 @@ class SandboxManager:
             correlation=self._correlation,
             built_us=(perf_counter_ns() - began) // 1000,
         )
+
+    @property
+    def workspace(self) -> ManagedWorkspace:
+        """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own."""
+        from ringfence.managed_workspace import ManagedWorkspace
+
+        if self._session_id is None:
+            raise InvalidRequest(
+                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
+            )
+        return ManagedWorkspace(self.perform)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""

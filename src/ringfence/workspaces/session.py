@@ -104,7 +104,7 @@ class SessionWorkspace:
 
     def usage(self) -> Usage:
         """Measure the work directory."""
-        with acting_as(self.owner):
+        with self.using():
             size, inodes = totals_after(survey(self.work_fd, max_entries=MOST_ENTRIES, layered=False), ())
         return Usage(size, inodes)
 
@@ -168,6 +168,13 @@ class SessionWorkspace:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Act as the owner of the directory that is `work` now; others may change it meanwhile."""
+        self._find_work()
+        with acting_as(self.owner):
+            yield
 
     @contextmanager
     def changing(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import stat
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from ringfence.errors import Unavailable
 
 MOST_ENTRIES: Final = 262_144
 MOST_INDEX_BYTES: Final = 256 * 1024 * 1024
-MOST_LABEL_CHARACTERS: Final = 200
 NO_DIGEST: Final = b"\0" * 32
 
 _MAGIC = b"ringfence-snapshot-1 "
@@ -30,7 +28,6 @@ _MOST_HEADER_BYTES = 8192
 _KEY = struct.Struct(">IQQQqq")
 _DIGEST_BYTES = 32
 HEAD_BYTES: Final = _KEY.size + _DIGEST_BYTES
-_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 # A clock that ticks every 10 ms at worst may show the same time before and after a change; of a file system that
 # keeps whole seconds only, the last two cannot be told apart.
 _TICK_NS = 20_000_000
@@ -110,11 +107,6 @@ class Index:
         return dict(zip(self.paths, self.heads, strict=True))
 
 
-def is_snapshot_id(name: object) -> bool:
-    """Whether `name` can be a snapshot's id, and no path."""
-    return isinstance(name, str) and _ID.match(name) is not None
-
-
 def key_of(status: os.stat_result) -> bytes:
     """Return what tells whether a file is still the one that was seen: kind, mode, inode, size and both times."""
     mtime, ctime = _clamped(status.st_mtime_ns), _clamped(status.st_ctime_ns)
@@ -138,7 +130,7 @@ def digest_if_same(head: bytes | None, key: bytes, began_ns: int) -> bytes | Non
 def encode(index: Index) -> bytes:
     """Return the index as it is kept."""
     info = index.info
-    header = {**info.to_dict(), "began_ns": index.began_ns, "format": 1}
+    header: dict[str, Any] = {**info.to_dict(), "began_ns": index.began_ns, "format": 1}
     columns = (
         b"".join(index.heads),
         b"\0".join(index.paths),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
 from ringfence.errors import InvalidRequest, QuotaExceeded, Unavailable
-from ringfence.identifiers import TimeOrdered
+from ringfence.operation.form import is_snapshot_id
 from ringfence.workspaces import snapshot_pack as packs
 from ringfence.workspaces.beneath import open_beneath, open_regular
 from ringfence.workspaces.session import SessionWorkspace
@@ -26,7 +27,6 @@ from ringfence.workspaces.snapshot_index import (
     damaged,
     decode,
     decode_info,
-    is_snapshot_id,
 )
 from ringfence.workspaces.snapshot_pack import Packer, Place
 
@@ -35,7 +35,11 @@ MOST_PACKS: Final = 96
 """More than this are merged into one: every pack that is in use takes a descriptor."""
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL
-_names = TimeOrdered()
+
+
+def new_id() -> str:
+    """Return an id that no snapshot ever had; later ones sort after earlier ones."""
+    return f"snap_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
 @contextmanager
@@ -250,7 +254,7 @@ def collect(store: int) -> None:
 def _merge(store: int, needed: set[bytes]) -> None:
     """Write what all packs hold into one, and remove them; a content that is damaged stops it before that."""
     old = _packs(store)
-    snapshot_id = _names.new("snap")
+    snapshot_id = new_id()
     with Contents(store) as contents, pack_draft(store, snapshot_id) as fd:
         wanted = [digest for digest in sorted(needed) if contents.knows(digest)]
         packer = Packer(fd, held=lambda _digest, _size: False, most_bytes=2**62)

@@ -25,7 +25,7 @@ class Tree:
     paths: list[bytes] = field(default_factory=list)
     targets: list[bytes] = field(default_factory=list)
     files: int = 0
-    bytes: int = 0
+    size: int = 0
     skipped: int = 0
     known: list[bytes | None] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ def read_tree(
                 digest = None
                 _hand_over(entry, packer)
             tree.files += 1
-            tree.bytes += status.st_size
+            tree.size += status.st_size
         elif stat.S_ISLNK(status.st_mode):
             key = key_of(status)
             tree.targets.append(os.readlink(entry.name, dir_fd=entry.parent_fd))

@@ -15,14 +15,13 @@ from typing import Final
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest, QuotaExceeded, Unavailable
-from ringfence.identifiers import TimeOrdered
+from ringfence.operation.form import MAX_LABEL
 from ringfence.workspaces import snapshot_pack as packs
 from ringfence.workspaces import snapshot_store as stored
 from ringfence.workspaces.acting import acting_as
 from ringfence.workspaces.session import SessionWorkspace
 from ringfence.workspaces.snapshot_index import (
     MOST_INDEX_BYTES,
-    MOST_LABEL_CHARACTERS,
     Index,
     SnapshotInfo,
     encode,
@@ -35,7 +34,6 @@ MOST_SNAPSHOTS: Final = 64
 STORE_TIMES_QUOTA: Final = 4
 """How many times the quota of the work directory all snapshots of a project may take together."""
 
-_names = TimeOrdered()
 
 Look = Callable[[], None]
 """Called now and then by what takes long; raises to stop it."""
@@ -71,7 +69,7 @@ def take(session: SessionWorkspace, label: str, limits: Limits, *, look: Look = 
                 limit=MOST_SNAPSHOTS,
                 fix="delete one that nobody needs",
             )
-        snapshot_id = _names.new("snap")
+        snapshot_id = stored.new_id()
         room = STORE_TIMES_QUOTA * limits.disk_bytes - stored.taken_bytes(store)
         with stored.Contents(store) as contents, stored.pack_draft(store, snapshot_id) as pack_fd:
             before = stored.newest(store)
@@ -84,7 +82,7 @@ def take(session: SessionWorkspace, label: str, limits: Limits, *, look: Look = 
                 packer.stop()
             heads = tree.heads(packer.finish())
             info = SnapshotInfo(
-                snapshot_id, label, began_ns // 1_000_000, len(heads), tree.files, tree.bytes, packer.kept_bytes
+                snapshot_id, label, began_ns // 1_000_000, len(heads), tree.files, tree.size, packer.kept_bytes
             )
             index = encode(Index(info, began_ns, heads, tree.paths, tree.targets))
             if len(index) > MOST_INDEX_BYTES:
@@ -155,5 +153,5 @@ def check_label(label: object) -> None:
     Raises:
         InvalidRequest: It is not text, too long, or not printable.
     """
-    if not isinstance(label, str) or len(label) > MOST_LABEL_CHARACTERS or not label.isprintable():
-        raise InvalidRequest(f"a label is at most {MOST_LABEL_CHARACTERS} printable characters", reason="invalid_text")
+    if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():
+        raise InvalidRequest(f"a label is at most {MAX_LABEL} printable characters", reason="invalid_text")
