@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
+    from ringfence.managed_workspace import ManagedWorkspace
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace import WorkspaceOperation
 
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
@@ -318,7 +320,7 @@ class SandboxManager(Background, Skilled):
 
     @overload
     async def perform(
-        self, operation: FsOperation | TmpOperation, *, on_output: OnOutput | None = None
+        self, operation: FsOperation | TmpOperation | WorkspaceOperation, *, on_output: OnOutput | None = None
     ) -> BrokerOutcome: ...
 
     @overload
@@ -367,6 +369,17 @@ class SandboxManager(Background, Skilled):
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
+
+    @property
+    def workspace(self) -> ManagedWorkspace:
+        """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own."""
+        from ringfence.managed_workspace import ManagedWorkspace
+
+        if self._session_id is None:
+            raise InvalidRequest(
+                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
+            )
+        return ManagedWorkspace(self.perform)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
