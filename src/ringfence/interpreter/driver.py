@@ -139,9 +139,11 @@ def run_cell(number: int, code: str, names: dict[str, Any], shown: Shown, loop: 
     file = f"<cell {number}>"
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     tree = ast.parse(code, file)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):
+        tree.body.pop()
     _carry_out(compile(tree, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), names, loop)
-    if last is None:
+    if not isinstance(last, ast.Expr):
         return None
     shape = ast.Expression(last.value)
     value = _carry_out(compile(shape, file, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), names, loop)
