@@ -93,6 +93,22 @@ def test_a_killed_service_leaves_a_socket_that_the_next_one_replaces(tmp_path: P
         assert again.ask_socket("GET", "/keys").status == 200
 
 
+def test_nothing_that_a_killed_service_started_keeps_its_port(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        service.end(signal.SIGKILL)
+    with serving(tmp_path, port=service.port) as again:
+        assert again.port == service.port
+
+
+def test_a_service_that_cannot_start_says_why_in_one_line_and_makes_no_key(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("roles: 3\n")
+    done = ringfence(tmp_path, "serve", "--port", "0", "--policy", str(tmp_path / "policy.yaml"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert told(tmp_path, "key", "list")["keys"] == []
+    assert not (tmp_path / "service.sock").exists()
+
+
 def test_what_is_no_socket_of_ours_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "service.sock").write_text("mine")
     done = ringfence(tmp_path, "serve", "--port", "0")

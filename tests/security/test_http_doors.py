@@ -459,6 +459,18 @@ def test_a_request_id_that_is_one_comes_back_and_another_does_not(service: Servi
         assert re.fullmatch(r"req_[0-9a-f]{24}", got)
 
 
+@pytest.mark.parametrize("path", ["/sandbox/processes/x/tty", "/nothing", "/sandbox/health"])
+def test_a_websocket_is_opened_for_nobody_without_a_key(service: Service, path: str) -> None:
+    said = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    said += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    with service.connect() as wire:
+        wire.sendall(f"{said}Origin: https://evil.example\r\n\r\n".encode())
+        answer = read_answer(wire)
+    assert answer.status in (401, 403, 404)
+    if path != "/sandbox/health":
+        assert answer.reason == "no_key"
+
+
 # --- what it writes down ---
 
 
