@@ -25,6 +25,7 @@ from ringfence.evidence.records import Asked
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
+from ringfence.streaming import OutputStream
 
 if TYPE_CHECKING:
     from ringfence.grants.door import Presented
@@ -300,7 +301,7 @@ class SandboxManager:
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
-        return OutputStream(self, request)
+        return OutputStream(lambda listen: self.execute(request, on_output=listen))
 
     def pool_status(self) -> dict[str, int]:
         """Count the workers of the pool by what they are doing."""
@@ -364,29 +365,3 @@ class SandboxManager:
             security_mode=self._security_mode,
             require_cgroups=self._require_cgroups,
         )
-
-
-class OutputStream:
-    """The output of one run while it runs; `result` is there once the iteration is over."""
-
-    def __init__(self, manager: SandboxManager, request: ExecutionRequest) -> None:
-        """Nothing runs before the iteration starts."""
-        self._manager = manager
-        self._request = request
-        self.result: ExecutionResult | None = None
-
-    async def __aiter__(self) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield `(stream name, bytes)` in order; leaving the loop early cancels the run."""
-        chunks: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
-        task = asyncio.ensure_future(
-            self._manager.execute(self._request, on_output=lambda name, data: chunks.put_nowait((name, data)))
-        )
-        task.add_done_callback(lambda _: chunks.put_nowait(None))
-        try:
-            while (chunk := await chunks.get()) is not None:
-                yield chunk
-            self.result = await task
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)

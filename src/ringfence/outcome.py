@@ -125,6 +125,9 @@ class ExecutionResult:
     stderr_bytes: int = 0
     stdout_truncated: bool = False
     stderr_truncated: bool = False
+    stdout_left_out: int = 0
+    """How many of `stdout_bytes` lay between the head and the tail that were kept; `stdout` has a line there."""
+    stderr_left_out: int = 0
     killed_by: str | None = None
     error: str | None = None
     error_code: str | None = None
@@ -241,4 +244,7 @@ class BrokerOutcome:
 Outcome = ExecutionResult | BrokerOutcome
 
 OnOutput = Callable[[str, bytes], None]
-"""Called with the stream name (`stdout` or `stderr`) and each chunk, in order, as it arrives."""
+"""Called with the stream name (`stdout` or `stderr`) and each chunk, in order, as it arrives.
+
+All of it, also what the result leaves out: whoever keeps what he hears has to bound it himself.
+"""

@@ -248,6 +248,9 @@ class Ending:
     elapsed_seconds: float
     cpu_ms: int
     memory_peak_bytes: int | None
+    stdout_left_out: int = 0
+    """How many bytes lay between the head and the tail that `stdout` has; a line in it says so."""
+    stderr_left_out: int = 0
     tasks_peak: int | None = None
     """The most processes and threads the guest had at one time; None where nobody counted for this run alone."""
 

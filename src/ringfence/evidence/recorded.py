@@ -192,7 +192,7 @@ def _run_of(form: Mapping[str, Any], blobs: list[bytes]) -> ExecutionResult:
         changes=_changes(form["changes"]),
         notes=tuple(form["notes"]),
     )
-    return replace(result, **{name: form["plain"][name] for name in _PLAIN})
+    return replace(result, **{name: form["plain"][name] for name in _PLAIN if name in form["plain"]})
 
 
 def _changes(form: Mapping[str, Any]) -> FileChanges:
