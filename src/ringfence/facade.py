@@ -13,6 +13,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
+from ringfence.authority.caller import NOBODY_ELSE, Caller
 from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
@@ -139,6 +140,7 @@ class SandboxManager:
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
         self._role = config.role
         self._correlation = correlation
+        self._caller = NOBODY_ELSE
         # whose temporary space it is: another manager of the same session has its own
         self._scope = _calls.new("scope")
         self._usual_request: Request | None = None
@@ -196,8 +198,12 @@ class SandboxManager:
         """Run a bash command line inside the box; options as in `execute_code`."""
         return await self.execute_code("bash", command, timeout, files=files, **options)
 
-    async def execute(self, request: ExecutionRequest, *, on_output: OnOutput | None = None) -> ExecutionResult:
+    async def execute(
+        self, request: ExecutionRequest, *, on_output: OnOutput | None = None, exec_id: str | None = None
+    ) -> ExecutionResult:
         """Run `request`; cancelling the task kills the run and everything it started.
+
+        `exec_id` is for a door that has already told somebody what the execution is called.
 
         Raises:
             InvalidRequest: Something about the request is wrong; nothing ran.
@@ -205,18 +211,42 @@ class SandboxManager:
         """
         operation = self._operation(request)
         began = perf_counter_ns()
-        profile = await self._profile(operation, self._requested(request))
+        profile = await self._profile(operation, self._requested(request), exec_id)
         return await self._engine().orchestrator.run(
             operation,
             profile,
             on_output,
             correlation=self._correlation,
             built_us=(perf_counter_ns() - began) // 1000,
+            exec_id=exec_id,
         )
+
+    def acting_for(
+        self,
+        caller: Caller | None = None,
+        *,
+        session_id: str | None = None,
+        correlation: Correlation | None = None,
+        role: str | None = None,
+    ) -> Self:
+        """Return a manager that shares this one's engine, and ends with it, for another caller, session or role.
+
+        What is not given is as it is here. It is for a door that knows who calls: what it runs can touch nothing of
+        another tenant.
+        """
+        self._engine()
+        acting = copy.copy(self)
+        acting._caller = caller or self._caller
+        acting._session_id = session_id if session_id is not None else self._session_id
+        acting._correlation = correlation or self._correlation
+        acting._role = role if role is not None else self._role
+        # not of this object alone: the next call of the same caller finds its temporary space again
+        acting._scope = f"tenant {acting._caller.tenant} session {acting._session_id}"
+        return acting
 
     @asynccontextmanager
     async def under(
-        self, grant: str, *, call_id: str, tenant: str = "local", subject_id: str = "local"
+        self, grant: str, *, call_id: str, tenant: str | None = None, subject_id: str | None = None
     ) -> AsyncIterator[Self]:
         """Give a manager that acts in one call, under a signed grant beside the policy: `async with manager.under(…)`.
 
@@ -231,7 +261,10 @@ class SandboxManager:
         if door is None:
             raise InternalError("this engine takes no grants")
         presented = (await asyncio.to_thread(door)).present(
-            grant, tenant=tenant, subject_id=subject_id, call_id=call_id
+            grant,
+            tenant=tenant or self._caller.tenant,
+            subject_id=subject_id or self._caller.subject_id,
+            call_id=call_id,
         )
         governed = copy.copy(self)
         governed._presented = presented
@@ -242,19 +275,20 @@ class SandboxManager:
             await asyncio.to_thread(presented.close)
             await asyncio.to_thread(engine.release, governed._scope)
 
-    async def _profile(self, operation: Operation, request: Request) -> Profile:
+    async def _profile(self, operation: Operation, request: Request, exec_id: str | None = None) -> Profile:
         """Return what the call may do; a call that gets no profile is written down as refused."""
         engine, presented, tool = self._engine(), self._presented, tool_of(operation)
         call_id = _calls.new("call") if presented is None else presented.call_id
         try:
             granted = None if presented is None else await asyncio.to_thread(presented.grant_for, tool)
             return engine.authority.profile(
-                operation, call_id=call_id, role=self._role, request=request, granted=granted
+                operation, call_id=call_id, caller=self._caller, role=self._role, request=request, granted=granted
             )
         except (Denied, QuotaExceeded, InvalidRequest) as refused:
-            tenant, subject_id = ("local", "local") if presented is None else presented.who
+            caller = self._caller
+            tenant, subject_id = (caller.tenant, caller.subject_id) if presented is None else presented.who
             asked = Asked(tenant, subject_id, call_id, tool, self._correlation)
-            await engine.orchestrator.refuse(operation, refused, asked)
+            await engine.orchestrator.refuse(operation, refused, asked, exec_id)
             raise
 
     @overload

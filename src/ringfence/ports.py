@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
@@ -215,6 +216,8 @@ class WorkerSpec:
     packages: str | None = None
     preload: tuple[str, ...] = ()
     session_id: str | None = None
+    tenant: str = LOCAL
+    """Whose session it is; without one, a worker is nobody's until it has its job."""
     disk_bytes: int = _DEFAULT.disk_bytes
     inodes: int = _DEFAULT.inodes
     open_files: int = _DEFAULT.open_files

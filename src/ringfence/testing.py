@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ringfence.authority.caller import Caller
 from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
 from ringfence.authority.local import LocalAuthority
@@ -58,12 +59,12 @@ def ended(
 def standard_profile(operation: Operation, limits: Limits = Limits(), policy: PolicySnapshot = BUILT_IN) -> Profile:
     """Return what `operation` gets under a policy, by default the built-in one, with just these limits."""
     authority = LocalAuthority(lambda: policy, _grant)
-    return replace(authority.profile(operation, call_id="call_test"), limits=limits)
+    return replace(authority.profile(operation, call_id="call_test", caller=Caller("test", "test")), limits=limits)
 
 
-def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str) -> Grant:
+def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, caller: Caller) -> Grant:
     view = policy.view(tool, role)
-    return Grant("test", "test", tool, call_id, view.capabilities, 1 << 52, view.budget, "test")
+    return Grant(caller.tenant, caller.subject_id, tool, call_id, view.capabilities, 1 << 52, view.budget, "test")
 
 
 def orchestrator_over(*executors: Executor[Any, Any], evidence: EvidenceSink | None = None) -> Orchestrator:

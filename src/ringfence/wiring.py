@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ringfence.authority.caller import Caller
 from ringfence.authority.credential import ProposedCall
 from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
@@ -315,8 +316,9 @@ def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalA
     """Return what gives calls their profiles under whatever policy holds at the moment, with grants of our own."""
     issuer = LocalIssuer(clock, TimeOrdered())
 
-    def issue(snapshot: PolicySnapshot, tool: str, role: str | None, call_id: str) -> Grant:
-        return issuer.issue(snapshot, ProposedCall("local", "local", tool, call_id), role=role).grant
+    def issue(snapshot: PolicySnapshot, tool: str, role: str | None, call_id: str, caller: Caller) -> Grant:
+        call = ProposedCall(caller.tenant, caller.subject_id, tool, call_id)
+        return issuer.issue(snapshot, call, role=role).grant
 
     return LocalAuthority(policy, issue)
 
@@ -351,10 +353,10 @@ def native_backend(settings: Settings) -> Backend:
     from ringfence.isolation.linux.outfit import outfit
     from ringfence.isolation.native.backend import NativeBackend
 
-    def session(session_id: str) -> SessionWorkspace:
+    def session(session_id: str, tenant: str) -> SessionWorkspace:
         from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
 
-        return SessionWorkspace.create(settings.home, session_id)
+        return SessionWorkspace.create(settings.home, session_id, tenant=tenant)
 
     return NativeBackend(
         outfit=lambda spec, counted: outfit(

@@ -175,7 +175,7 @@ async def test_a_cleanup_during_a_run_ends_it_and_leaves_nothing(tmp_path: Path)
 async def test_zygotes_are_recycled_under_load_without_an_error(count: Callable[[int], int], tmp_path: Path) -> None:
     backend = NativeBackend(
         outfit=lambda spec, counted: outfit(spec.packages, spec.preload, None, memory_is_counted=counted),
-        session=lambda session_id: SessionWorkspace.create(tmp_path, session_id),
+        session=lambda session_id, tenant: SessionWorkspace.create(tmp_path, session_id, tenant=tenant),
         node_command=lambda language: [language],
         limits=wiring.Settings(home=tmp_path).limits,
         recycling=Recycling(after_spawns=10),

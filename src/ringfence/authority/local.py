@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ringfence.authority.caller import NOBODY_ELSE, Caller
 from ringfence.authority.layers import Request
 from ringfence.authority.manifest import built_in_manifest
 from ringfence.authority.profile import Sources
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from ringfence.authority.profile import Profile
     from ringfence.operation.form import Operation
 
-Issue = Callable[["PolicySnapshot", str, str | None, str], "Grant"]
-"""Mint the grant of one call: policy, tool, role, call id."""
+Issue = Callable[["PolicySnapshot", str, str | None, str, "Caller"], "Grant"]
+"""Mint the grant of one call: policy, tool, role, call id, and who calls."""
 
 _MOST_KNOWN = 256
 _TOOL_OF = {
@@ -68,6 +69,7 @@ class LocalAuthority:
         operation: Operation,
         *,
         call_id: str,
+        caller: Caller = NOBODY_ELSE,
         role: str | None = None,
         request: Request = NO_REQUEST,
         granted: Grant | None = None,
@@ -84,7 +86,7 @@ class LocalAuthority:
             manifest = built_in_manifest(tool, view.capabilities)
             profile = self._builder.build(granted, manifest, policy, tool=tool, role=role, request=request)
             return replace(profile, sources=Sources(policy, request, granted))
-        grant = self._issue(policy, tool, role, call_id)
+        grant = self._issue(policy, tool, role, call_id, caller)
         known = self._known.get((id(view), id(request)))
         if known is None:
             manifest = built_in_manifest(tool, view.capabilities)
@@ -96,6 +98,8 @@ class LocalAuthority:
             return profile
         return replace(
             known[0],
+            tenant=grant.tenant,
+            subject_id=grant.subject_id,
             call_id=grant.call_id,
             expires_at=grant.expires_at,
             grant_id=grant.nonce,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from ringfence.authority.caller import LOCAL
 from ringfence.authority.levels import ApprovalMode, IsolationLevel, NetMode, RiskLevel, SideEffect
 from ringfence.authority.limit_names import nothing
 from ringfence.capability.budget import INHERITED, Budget
@@ -56,7 +57,7 @@ class Profile:
     security_mode: SecurityMode = SecurityMode.STRICT
     isolation: Isolation = Isolation.AUTO
     require_cgroups: bool = False
-    tenant: str = ""
+    tenant: str = LOCAL
     subject_id: str = ""
     tool_name: str = ""
     call_id: str = ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.authority.caller import NOBODY_ELSE, Caller
 from ringfence.authority.grant import Grant, read_grant
 from ringfence.authority.levels import Decision, RiskLevel
 from ringfence.authority.local import Issue, LocalAuthority, tool_of
@@ -84,10 +85,11 @@ class _Open(Exception):
     """The record does not say, and this is why."""
 
 
-def as_the_policy_gives(policy: PolicySnapshot, tool: str, role: str | None, call_id: str) -> Grant:
+def as_the_policy_gives(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, caller: Caller) -> Grant:
     """Mint what a process without another authority mints; when it ends is the record's to say."""
     view = policy.view(tool, role)
-    return Grant("", "", tool, call_id, view.capabilities, 1 << 52, view.budget, "", denials=view.denials)
+    who = caller.tenant, caller.subject_id
+    return Grant(*who, tool, call_id, view.capabilities, 1 << 52, view.budget, "", denials=view.denials)
 
 
 def rederive(
@@ -208,7 +210,7 @@ class Replay:
         if "manifest" in named:
             manifest = self._document("manifest", named["manifest"], _read_manifest)
             tool = str(record.get("tool_name", manifest.id if manifest else ""))
-            grant = granted or self._issue(policy, tool, role, call_id)
+            grant = granted or self._issue(policy, tool, role, call_id, NOBODY_ELSE)
             profile = self._builder.build(grant, manifest, policy, tool=tool, role=role, request=request)
         else:
             if record.get("tool_name") != tool_of(operation):

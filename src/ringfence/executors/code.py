@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 
+from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
@@ -47,7 +48,7 @@ class CodeExecutor:
         if operation.packages:
             await ctx.begun()  # what is built now may have to be fetched
             packages = await asyncio.to_thread(self._environment, operation.packages)
-        spec = worker_spec(operation, profile.limits, packages)
+        spec = worker_spec(operation, profile.limits, packages, profile.tenant)
         job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
         if not self._keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
@@ -118,13 +119,14 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
         )
 
 
-def worker_spec(operation: CodeRun, limits: Limits, packages: str | None) -> WorkerSpec:
+def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant: str = LOCAL) -> WorkerSpec:
     """Return what the worker for `operation` must have been built with; python and bash share one kind."""
     return WorkerSpec(
         runtime=Language.PYTHON if operation.language is Language.BASH else operation.language,
         packages=packages,
         preload=operation.preload,
         session_id=operation.session_id,
+        tenant=LOCAL if operation.session_id is None else tenant,
         disk_bytes=limits.disk_bytes,
         inodes=limits.inodes,
         open_files=limits.open_files,

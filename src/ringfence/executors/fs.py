@@ -58,7 +58,7 @@ class FsExecutor:
         caps = caps_of(profile.limits)
 
         def perform() -> BrokerOutcome:
-            with AgentWorkspace(session_id, home=self._home, limits=profile.limits) as workspace:
+            with AgentWorkspace(session_id, home=self._home, limits=profile.limits, tenant=profile.tenant) as workspace:
                 broker = FsBroker({**workspace.areas(), **self._temporary(ctx.scope)})
                 return broker.perform(operation, caps, inline=profile.output_inline)
 

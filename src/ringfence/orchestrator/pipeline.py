@@ -102,6 +102,7 @@ class Orchestrator:
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
+        exec_id: str | None = None,
     ) -> ExecutionResult: ...
 
     @overload
@@ -116,6 +117,7 @@ class Orchestrator:
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
+        exec_id: str | None = None,
     ) -> BrokerOutcome: ...
 
     @overload
@@ -130,6 +132,7 @@ class Orchestrator:
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
+        exec_id: str | None = None,
     ) -> Outcome: ...
 
     async def run(
@@ -143,12 +146,14 @@ class Orchestrator:
         consent: Consent | None = None,
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
+        exec_id: str | None = None,
     ) -> Outcome:
         """Carry out `operation` under `profile`, with what somebody has agreed to.
 
         `session_id` is whose files are meant, where the operation does not say so itself; `scope` is who shares
         temporary space, and is the call alone unless given; `correlation` is what the caller's own records call it;
-        `built_us` is how long the profile took to make.
+        `built_us` is how long the profile took to make; `exec_id` is what the door that answers for the execution
+        has already called it.
 
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
@@ -170,7 +175,7 @@ class Orchestrator:
         least = isolation_for(profile, operation, verdict.risk).least
         if isinstance(operation, CodeRun):
             session_id = operation.session_id
-        names = records.Names(self._identifiers.new("ex"), self._identifiers.new("ev"))
+        names = records.Names(exec_id or self._identifiers.new("ex"), self._identifiers.new("ev"))
         begun = records.begin(
             names,
             operation,
@@ -227,9 +232,11 @@ class Orchestrator:
             await self._evidence.record(loaded, papers_of(profile).documents)
         self._policy_seen = profile.policy_version_hash
 
-    async def refuse(self, operation: Operation, refused: RingfenceError, who: records.Asked) -> None:
+    async def refuse(
+        self, operation: Operation, refused: RingfenceError, who: records.Asked, exec_id: str | None = None
+    ) -> None:
         """Write down a call that was refused before there was a profile to judge it by."""
-        names = records.Names(self._identifiers.new("ex"), self._identifiers.new("ev"))
+        names = records.Names(exec_id or self._identifiers.new("ex"), self._identifiers.new("ev"))
         await self._evidence.record(records.turned_away(names, operation, who, refused, now_ms=self._clock.now_ms()))
         refused.details["evidence_id"] = names.envelope_id
 

@@ -72,8 +72,8 @@ class Keepsakes:
         from ringfence.evidence.projections.exec_row import manifest_json, meta_json
         from ringfence.workspaces import exec_files
 
-        project, exec_id = begun["project_id"], begun["exec_id"]
-        ended["artifacts_path"] = exec_files.artifacts_path(project, exec_id)
+        project, exec_id, tenant = begun["project_id"], begun["exec_id"], begun["tenant"]
+        ended["artifacts_path"] = exec_files.artifacts_path(project, exec_id, tenant)
         exec_files.write_exec_files(
             self._home,
             project,
@@ -81,6 +81,7 @@ class Keepsakes:
             result,
             manifest=manifest_json(begun, ended),
             meta=meta_json(begun, ended),
+            tenant=tenant,
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ringfence.authority.caller import LOCAL
 from ringfence.capability.limits import Limits
 from ringfence.errors import CapabilityBlocked, InvalidRequest, QuotaExceeded
 from ringfence.workspaces import files
@@ -29,7 +30,13 @@ class AgentWorkspace:
     """
 
     def __init__(
-        self, session_id: str, *, home: Path | None = None, limits: Limits = _LIMITS, in_tree_links: bool = False
+        self,
+        session_id: str,
+        *,
+        home: Path | None = None,
+        limits: Limits = _LIMITS,
+        in_tree_links: bool = False,
+        tenant: str = LOCAL,
     ) -> None:
         """Open the workspace of `session_id`, making it at first use; `home` is as for `SandboxManager`.
 
@@ -38,7 +45,7 @@ class AgentWorkspace:
         """
         if not isinstance(session_id, str):
             raise InvalidRequest(f"session_id must be text, not {session_id!r}", reason="invalid_session_id")
-        self._session = SessionWorkspace.create(home or default_home(), session_id)
+        self._session = SessionWorkspace.create(home or default_home(), session_id, tenant=tenant)
         self._close = weakref.finalize(self, self._session.close)
         self._limits = limits
         self._links = in_tree_links

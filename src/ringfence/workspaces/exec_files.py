@@ -26,13 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.limits import MIB
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult
 from ringfence.workspaces.beneath import MAX_NAME_BYTES, make_parents, open_beneath, open_regular
 from ringfence.workspaces.free_space import KEEP_FREE_BYTES, require_free_space
 from ringfence.workspaces.names import harmless_path
-from ringfence.workspaces.session import SessionWorkspace, is_plain_name
+from ringfence.workspaces.session import SessionWorkspace, is_plain_name, project_path
 
 OURS: Final = ("stdout.txt", "stderr.txt", "manifest.json", "meta.json")
 MOST_BYTES: Final = 2048 * MIB
@@ -59,9 +60,9 @@ class ExecFiles:
     meta: Mapping[str, Any]
 
 
-def artifacts_path(project_id: str, exec_id: str) -> str:
+def artifacts_path(project_id: str, exec_id: str, tenant: str = LOCAL) -> str:
     """Return where the files of an execution lie, relative to the workspace directory of the home."""
-    return f"projects/{project_id}/artifacts/{exec_id}"
+    return f"{project_path(project_id, tenant)}/artifacts/{exec_id}"
 
 
 def stored_path(path: str) -> str:
@@ -83,6 +84,7 @@ def write_exec_files(
     *,
     manifest: Mapping[str, Any],
     meta: Mapping[str, Any],
+    tenant: str = LOCAL,
     max_bytes: int = MOST_BYTES,
     keep_free_bytes: int = KEEP_FREE_BYTES,
     durable: bool = True,
@@ -104,7 +106,10 @@ def write_exec_files(
     size = sum(map(len, files.values())) + sum(len(artifact.content) for artifact in result.artifacts)
     if size > max_bytes:
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
-    with SessionWorkspace.create(home, project_id) as workspace, _counted(home, workspace.artifacts_fd, size):
+    with (
+        SessionWorkspace.create(home, project_id, tenant=tenant) as workspace,
+        _counted(home, workspace.artifacts_fd, size),
+    ):
         require_free_space(workspace.artifacts_fd, size, keep=keep_free_bytes)
         draft = f".{exec_id}.{secrets.token_hex(8)}"
         try:
@@ -123,10 +128,10 @@ def write_exec_files(
             raise Unavailable(
                 f"the files of {exec_id} cannot be written: {error.strerror}", reason="artifacts_not_written"
             ) from error
-    return artifacts_path(project_id, exec_id)
+    return artifacts_path(project_id, exec_id, tenant)
 
 
-def read_exec_files(home: Path, project_id: str, exec_id: str) -> ExecFiles | None:
+def read_exec_files(home: Path, project_id: str, exec_id: str, *, tenant: str = LOCAL) -> ExecFiles | None:
     """Return what was kept of a run, or None where nothing was.
 
     Raises:
@@ -134,7 +139,7 @@ def read_exec_files(home: Path, project_id: str, exec_id: str) -> ExecFiles | No
         PathTraversalError: Something in the way is a link.
         Unavailable: A file is missing, too large, or not what was written.
     """
-    directory = _open_exec(home, project_id, exec_id)
+    directory = _open_exec(home, project_id, exec_id, tenant)
     if directory is None:
         return None
     try:
@@ -147,17 +152,19 @@ def read_exec_files(home: Path, project_id: str, exec_id: str) -> ExecFiles | No
         described = manifest.get(name)
         if not isinstance(described, dict) or described.get("sha256") != hashlib.sha256(content).hexdigest():
             raise _damaged(f"{name}.txt", "is not what was written")
-    return ExecFiles(artifacts_path(project_id, exec_id), stdout, stderr, manifest, meta)
+    return ExecFiles(artifacts_path(project_id, exec_id, tenant), stdout, stderr, manifest, meta)
 
 
-def read_artifact(home: Path, project_id: str, exec_id: str, path: str, *, most: int = MOST_BYTES) -> bytes | None:
+def read_artifact(
+    home: Path, project_id: str, exec_id: str, path: str, *, tenant: str = LOCAL, most: int = MOST_BYTES
+) -> bytes | None:
     """Return one artifact by the path the guest gave it, or None where there is none.
 
     Raises:
         PathTraversalError: The path leads out of the execution's directory, or something in the way is a link.
         Unavailable: It is larger than `most`, or not what was written.
     """
-    directory = _open_exec(home, project_id, exec_id)
+    directory = _open_exec(home, project_id, exec_id, tenant)
     if directory is None:
         return None
     try:
@@ -178,20 +185,18 @@ def prune_exec_files(home: Path, before_ms: int, *, held: Callable[[str], bool] 
     `held` says of an execution's id that its files must stay. Drafts of a host that was killed, and what once lay in
     the way, go as they grow as old.
     """
-    projects = _open(home, "workspace/projects")
-    if projects is None:
-        return ()
     gone: list[str] = []
-    try:
-        for project in sorted(filter(is_plain_name, os.listdir(projects))):
-            with suppress(FileNotFoundError, NotADirectoryError, PathTraversalError):
-                artifacts = open_beneath(projects, f"{project}/artifacts", _DIRECTORY)
+    tenants = [f"tenants/{name}/projects" for name in _names(home, "tenants")]
+    for projects in ("projects", *tenants):
+        for project in _names(home, projects):
+            with suppress(PathTraversalError):
+                artifacts = _open(home, f"workspace/{projects}/{project}/artifacts")
+                if artifacts is None:
+                    continue
                 try:
                     gone += _prune(artifacts, before_ms, held)
                 finally:
                     os.close(artifacts)
-    finally:
-        os.close(projects)
     return tuple(gone)
 
 
@@ -309,10 +314,23 @@ def _take_name(parent: int, draft: str, exec_id: str) -> None:
 # --- reading ---
 
 
-def _open_exec(home: Path, project_id: str, exec_id: str) -> int | None:
+def _open_exec(home: Path, project_id: str, exec_id: str, tenant: str) -> int | None:
+    check_tenant(tenant)
     _require_name(project_id)
     _require_name(exec_id)
-    return _open(home, f"workspace/{artifacts_path(project_id, exec_id)}")
+    return _open(home, f"workspace/{artifacts_path(project_id, exec_id, tenant)}")
+
+
+def _names(home: Path, directory: str) -> list[str]:
+    fd = None
+    with suppress(PathTraversalError):
+        fd = _open(home, f"workspace/{directory}")
+    if fd is None:
+        return []
+    try:
+        return sorted(filter(is_plain_name, os.listdir(fd)))
+    finally:
+        os.close(fd)
 
 
 def _open(home: Path, path: str) -> int | None:

@@ -1,8 +1,9 @@
 """The files a session keeps between runs: read by the next guest as an overlay's lower, written only by commits.
 
-`<home>/workspace/projects/<id>/` holds `work`, `inputs`, `artifacts` and, for commits, `staging` and `lock`. As root,
-each session has a host uid of its own, and its runs must be given that uid: an overlay keeps the owner of a file it
-copies up, so a guest can change what an earlier run left only if both were the same host user.
+`<home>/workspace/projects/<id>/`, or `<home>/workspace/tenants/<tenant>/projects/<id>/` for a tenant other than the
+local one, holds `work`, `inputs`, `artifacts` and, for commits, `staging` and `lock`. As root, each session has a host
+uid of its own, and its runs must be given that uid: an overlay keeps the owner of a file it copies up, so a guest can
+change what an earlier run left only if both were the same host user.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.errors import InvalidRequest
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import make_parents, open_beneath
@@ -49,19 +51,20 @@ class SessionWorkspace:
         self._staging_fd = open_beneath(directory_fd, "staging", _DIRECTORY)
 
     @classmethod
-    def create(cls, home: Path, session_id: str) -> Self:
+    def create(cls, home: Path, session_id: str, *, tenant: str = LOCAL) -> Self:
         """Open the session's workspace below `home`, making it at first use.
 
         Raises:
-            InvalidRequest: `session_id` is not one plain path segment.
+            InvalidRequest: `session_id` is not one plain path segment, or `tenant` none.
             PathTraversalError: Something below `home` was replaced by a symlink.
         """
         if not is_plain_name(session_id):
             raise InvalidRequest(f"session id {session_id[:100]!a} is not a plain name", reason="invalid_session_id")
+        check_tenant(tenant)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home_fd = os.open(home, _DIRECTORY | os.O_CLOEXEC)
         try:
-            directory_fd = make_parents(home_fd, f"workspace/projects/{session_id}/work", 0o700)
+            directory_fd = make_parents(home_fd, f"workspace/{project_path(session_id, tenant)}/work", 0o700)
             try:
                 with _locked(directory_fd):
                     _make_directories(home_fd, directory_fd)
@@ -132,6 +135,11 @@ class SessionWorkspace:
                     yield
             finally:
                 os.pwrite(lock, b"%020d" % (before + 2), 0)
+
+
+def project_path(project_id: str, tenant: str) -> str:
+    """Return where a project lies, relative to the workspace directory of the home."""
+    return f"projects/{project_id}" if tenant == LOCAL else f"tenants/{tenant}/projects/{project_id}"
 
 
 def is_plain_name(name: str) -> bool:

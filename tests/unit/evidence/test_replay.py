@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.evidence.records import NOW, Archive
 from tests.unit.risk.spellings import FORTY_NINE, OURS
 
+from ringfence.authority.caller import NOBODY_ELSE
 from ringfence.authority.grant import Grant
 from ringfence.authority.layers import Request
 from ringfence.authority.levels import NetMode, RiskLevel
@@ -216,7 +217,7 @@ def test_a_call_of_a_skill_is_decided_again_from_its_manifest() -> None:
     manifest = load_manifest(text.encode())
     archive = Archive()
     record = archive.record(ask.FsRead("inputs/a"))
-    grant = as_the_policy_gives(BUILT_IN, manifest.id, None, record["call_id"])
+    grant = as_the_policy_gives(BUILT_IN, manifest.id, None, record["call_id"], NOBODY_ELSE)
     profile = ProfileBuilder().build(grant, manifest, BUILT_IN, tool=manifest.id)
     record |= {"tool_name": manifest.id, "profile_hash": profile.profile_hash, "risk": {}}
     assert replayed(archive, record).agreement is Agreement.CANNOT_TELL

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ringfence.authority.caller import LOCAL
 from ringfence.authority.credential import Credential, ProposedCall
 from ringfence.authority.limit_names import read_limit
 from ringfence.authority.narrowing import Narrowing
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.policy import PolicySnapshot
 
-LOCAL = "local"
-"""The tenant and the subject of whoever does not name one."""
 _MOST_READ = 1 << 17
 
 

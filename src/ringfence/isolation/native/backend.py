@@ -54,7 +54,7 @@ class NativeBackend:
     def __init__(
         self,
         outfit: Callable[[WorkerSpec, bool], Outfit],
-        session: Callable[[str], SessionWorkspace],
+        session: Callable[[str, str], SessionWorkspace],
         node_command: Callable[[Language], list[str]],
         *,
         limits: Limits,
@@ -90,7 +90,7 @@ class NativeBackend:
             raise
 
     def _build(self, spec: WorkerSpec, command: list[str] | None, server: ForkServer, place: Place) -> Box:
-        session = self._session(spec.session_id) if spec.session_id is not None else None
+        session = self._session(spec.session_id, spec.tenant) if spec.session_id is not None else None
         offset = self._offset(session, server)
         message = {
             "id": place.sandbox_id,

@@ -48,5 +48,5 @@ def probe() -> Report:
     return Report(True, "a sealed worker was started and observed", None, worker.layers, facts)
 
 
-def _no_session(session_id: str) -> SessionWorkspace:
-    raise ValueError(f"a probe has no session {session_id}")
+def _no_session(session_id: str, tenant: str) -> SessionWorkspace:
+    raise ValueError(f"a probe has no session {session_id} of {tenant}")
