@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
 from ringfence.authority.caller import NOBODY_ELSE, Caller
-from ringfence.authority.layers import Request
+from ringfence.authority.layers import Request, read_commit
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig
+from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ringfence.grants.door import Presented
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace_proposals import ProposalOperation
 
 Content = bytes | str
 _DEFAULTS = Limits()
@@ -57,9 +59,11 @@ class ExecutionRequest:
     packages: Iterable[str] = ()
     preload: Iterable[str] = ()
     limits: Limits | None = None
+    commit: str | None = None
+    """What becomes of what it changes in its project: `always` kept, kept after `ask`ing, or `never`."""
 
 
-class SandboxManager:
+class SandboxManager(Decisions):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -180,11 +184,23 @@ class SandboxManager:
         packages: Iterable[str] = (),
         preload: Iterable[str] = (),
         limits: Limits | None = None,
+        commit: str | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Run code of one of the languages; `files` appear in its working directory."""
         request = ExecutionRequest(
-            code, language, timeout, args, stdin, files or {}, inputs or {}, env or {}, packages, preload, limits
+            code,
+            language,
+            timeout,
+            args,
+            stdin,
+            files or {},
+            inputs or {},
+            env or {},
+            packages,
+            preload,
+            limits,
+            commit,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -296,7 +312,7 @@ class SandboxManager:
 
     @overload
     async def perform(
-        self, operation: FsOperation | TmpOperation, *, on_output: OnOutput | None = None
+        self, operation: FsOperation | TmpOperation | ProposalOperation, *, on_output: OnOutput | None = None
     ) -> BrokerOutcome: ...
 
     @overload
@@ -332,6 +348,9 @@ class SandboxManager:
             correlation=self._correlation,
             built_us=(perf_counter_ns() - began) // 1000,
         )
+
+    async def _decide(self, operation: ProposalOperation) -> BrokerOutcome:
+        return await self.perform(operation)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
@@ -371,7 +390,7 @@ class SandboxManager:
 
     def _requested(self, request: ExecutionRequest) -> Request:
         """Return what the caller asks for of its own accord: a timeout, and what differs from the system's defaults."""
-        if request.limits is None and request.timeout is None:
+        if request.limits is None and request.timeout is None and request.commit is None:
             return self._usual()
         limits, stated = (self._limits, self._stated) if request.limits is None else (request.limits, _NOTHING_STATED)
         if request.timeout is not None:
@@ -380,7 +399,8 @@ class SandboxManager:
                     f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
                 )
             limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
-        return self._request_for(limits, stated)
+        asked = self._request_for(limits, stated)
+        return asked if request.commit is None else replace(asked, commit=read_commit(request.commit))
 
     def _usual(self) -> Request:
         if self._usual_request is None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ringfence.authority.caller import LOCAL
+from ringfence.authority.levels import Commit
 from ringfence.authority.profile import Profile
+from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
-from ringfence.outcome import Artifact, FileChanges, Layers, OnOutput, SandboxType
+from ringfence.outcome import Artifact, FileChanges, Layers, OnOutput, Pending, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.authority.credential import Credential
@@ -266,8 +268,22 @@ class Harvest:
     files_written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     changes: FileChanges = _NO_CHANGES
+    pending: Pending | None = None
+    """What of a session's work directory was changed and not kept at once."""
     changed: bool = False
     """Whether a session's work directory is no longer what the next worker was parked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What becomes of what a run changed in its session: which execution it was, and what the profile says."""
+
+    exec_id: str = ""
+    commit: Commit = Commit.ALWAYS
+    denials: Denials = NO_DENIALS
+
+
+KEEP_ALL: Final = Keeping()
 
 
 class Worker(Protocol):
@@ -304,8 +320,8 @@ class Worker(Protocol):
         """Whether there is anything to harvest; cheap, unlike harvesting."""
         ...
 
-    def harvest(self, limits: Limits) -> Harvest:
-        """Read what the dead guest left, and keep a session's changes."""
+    def harvest(self, limits: Limits, keeping: Keeping = KEEP_ALL) -> Harvest:
+        """Read what the dead guest left, and keep a session's changes, or propose or only show them."""
         ...
 
     def discard(self) -> None:

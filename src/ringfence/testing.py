@@ -30,7 +30,19 @@ from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import AlsoWrite, Begin, Ending, EvidenceSink, ExecCtx, Executor, Harvest, Job, WorkerSpec
+from ringfence.ports import (
+    KEEP_ALL,
+    AlsoWrite,
+    Begin,
+    Ending,
+    EvidenceSink,
+    ExecCtx,
+    Executor,
+    Harvest,
+    Job,
+    Keeping,
+    WorkerSpec,
+)
 
 
 def ended(
@@ -196,7 +208,7 @@ class ScriptedWorker:
         """Always harvest what the script says."""
         return True
 
-    def harvest(self, limits: Limits) -> Harvest:  # noqa: ARG002  the signature of every worker
+    def harvest(self, limits: Limits, keeping: Keeping = KEEP_ALL) -> Harvest:  # noqa: ARG002  as of every worker
         """Return what the script left."""
         return self.harvested
 

@@ -45,13 +45,14 @@ if TYPE_CHECKING:
     from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
+    from ringfence.executors.proposals import ProposalExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
-DOMAINS = ("code", "fs", "tmp", "proc", "net", "browser")
+DOMAINS = ("code", "fs", "tmp", "proc", "proposals", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
@@ -244,7 +245,18 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -
 
         return ProcExecutor(code)
 
-    return {"code": lambda: code, "fs": Once(make_fs), "tmp": Once(make_tmp), "proc": Once(make_proc)}
+    def make_proposals() -> ProposalExecutor:
+        from ringfence.executors.proposals import ProposalExecutor
+
+        return ProposalExecutor(home)
+
+    return {
+        "code": lambda: code,
+        "fs": Once(make_fs),
+        "tmp": Once(make_tmp),
+        "proc": Once(make_proc),
+        "proposals": Once(make_proposals),
+    }
 
 
 def make_tmp_broker(home: Path) -> TmpBroker:

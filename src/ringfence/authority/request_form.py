@@ -15,7 +15,9 @@ from ringfence.capability.capabilities import read_capabilities
 from ringfence.errors import InvalidRequest
 
 _Word = TypeVar("_Word", bound=Enum)
-_KEYS = frozenset({"limits", "capabilities", "budget", "net_mode", "isolation", "security_mode", "require_cgroups", "commit"})
+_KEYS = frozenset(
+    {"limits", "capabilities", "budget", "net_mode", "isolation", "security_mode", "require_cgroups", "commit"}
+)
 
 
 def request_document(request: Request) -> tuple[str, str] | None:

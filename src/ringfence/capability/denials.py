@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ringfence.operation import brokered
     from ringfence.operation.form import Operation
 
+_ON_PATHS = frozenset({"fs_read", "fs_write", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"}) | {
+    *("ws_commit", "ws_discard", "ws_pending")
+}
 _CHANGING = frozenset({"fs_write", "fs_mkdir", "fs_delete"})
 # Where a service that must not be reached from an agent usually is: this host, its neighbours, cloud metadata.
 PRIVATE_NETWORKS = frozenset(
@@ -31,7 +34,7 @@ PRIVATE_NETWORKS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Denials:
-    """Globs of paths and domains, networks, ports and commands that nobody may use, and of files to leave as they are."""
+    """Globs of paths and domains, networks, ports and commands that nobody may use, or change."""
 
     paths: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
@@ -61,7 +64,7 @@ class Denials:
     def refusal(self, operation: Operation) -> str | None:
         """Return what about `operation` is denied, or nothing."""
         match operation.kind:
-            case "fs_read" | "fs_write" | "fs_list" | "fs_stat" | "fs_mkdir" | "fs_delete":
+            case kind if kind in _ON_PATHS:
                 path = cast("brokered.FsRead", operation).path
                 if self.denies_path(path):
                     return "denied_path"

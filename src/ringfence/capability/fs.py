@@ -90,7 +90,7 @@ class FsRead(_Beneath):
     __slots__ = ()
     tag = "FsRead"
     name = "fs.read"
-    operations = frozenset({"fs_read"})
+    operations = frozenset({"fs_read", "ws_pending"})
 
 
 class FsWrite(_Beneath):
@@ -99,7 +99,7 @@ class FsWrite(_Beneath):
     __slots__ = ()
     tag = "FsWrite"
     name = "fs.write"
-    operations = frozenset({"fs_write", "fs_mkdir", "fs_delete"})
+    operations = frozenset({"fs_write", "fs_mkdir", "fs_delete", "ws_commit", "ws_discard"})
 
 
 class FsList(_Beneath):

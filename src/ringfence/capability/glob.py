@@ -40,7 +40,9 @@ def change_glob(pattern: object) -> str:
     glob = path_glob(pattern)
     if not is_beneath(glob, _WORK) or glob == _WORK:
         raise InvalidRequest(
-            f"{str(pattern)[:100]!a} is not below the work directory", reason="invalid_glob", fix="write '**' for all of it"
+            f"{str(pattern)[:100]!a} is not below the work directory",
+            reason="invalid_glob",
+            fix="write '**' for all of it",
         )
     return glob
 

@@ -201,6 +201,9 @@ _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "proc_exec": lambda op: {"tool": op.tool, "arg_count": len(op.args)},
     "tmp_alloc": lambda op: {"size_bytes": op.size_bytes},
     "tmp_free": lambda op: {},  # noqa: ARG005  the handle is good for using the space
+    "ws_commit": lambda op: {"exec_id": op.exec_id, "force": op.force},
+    "ws_discard": lambda op: {"exec_id": op.exec_id},
+    "ws_pending": lambda op: {},  # noqa: ARG005  it has nothing to it
     "secret_use": lambda op: {"name": op.name},
     "port_open": lambda op: {"port": op.port},
     "gpu_use": lambda op: {"gpu_class": op.gpu_class},
@@ -252,6 +255,8 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
             return brokered.TmpAlloc(_number(op["size_bytes"]))
         case "tmp_free":
             return brokered.TmpFree("")
+        case "ws_commit" | "ws_discard" | "ws_pending":
+            return from_json({"op": kind, **{name: op[name] for name in ("exec_id", "force") if name in op}})
         case "secret_use":
             return needs.SecretUse(_text(op["name"]))
         case "port_open":

@@ -15,7 +15,7 @@ from ringfence.executors.beside import in_a_thread
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.ports import Ending, ExecCtx, Harvest, Job, Worker, WorkerLost, WorkerSpec
+from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
@@ -62,7 +62,8 @@ class CodeExecutor:
                 ending = await worker.run(job, ctx.on_output, ctx.begin)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(worker.harvest, profile.limits)
+                    keeping = Keeping(ctx.exec_id, profile.commit, profile.denials)
+                    harvest = await in_a_thread(worker.harvest, profile.limits, keeping)
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost
@@ -142,6 +143,11 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, li
         # the program did nothing wrong, so its status stays; who looks for the rest learns where it went
         error = f"artifacts beyond {limits.artifact_bytes} bytes or {limits.artifact_count} files were left out"
         code, reason = "QUOTA.BUDGET_EXCEEDED", "artifacts"
+    if harvest.changes.denied and status in (Status.SUCCEEDED, Status.FAILED):
+        # whatever it says of itself, what it did is refused; a run that was ended says so first
+        more = len(harvest.changes.denied) - 1
+        error = f"the policy lets nobody change work/{harvest.changes.denied[0]}{f' and {more} more' if more else ''}"
+        status, code, reason = Status.DENIED, "SANDBOX.CAPABILITY_BLOCKED", "change_denied"
     exit_code = ending.exit_code
     if ending.signal is not None and ending.killed_by is None:
         exit_code = 128 + ending.signal
@@ -171,6 +177,7 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, li
         artifacts=harvest.artifacts,
         files_written=harvest.files_written,
         changes=harvest.changes,
+        pending=harvest.pending,
         tasks_peak=ending.tasks_peak,
         notes=harvest.notes,
     )

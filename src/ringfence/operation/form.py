@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ringfence.errors import InvalidRequest
-from ringfence.operation import brokered, code, needs
+from ringfence.operation import brokered, code, needs, workspace_proposals
 from ringfence.operation.path import workspace_path
 from ringfence.operation.target import METHODS, target
 
@@ -43,6 +43,8 @@ def summary(operation: Operation) -> str:
             return f"tmp.alloc:{operation.size_bytes}"
         case brokered.TmpFree():
             return "tmp.free"
+        case workspace_proposals.WsCommit() | workspace_proposals.WsDiscard():
+            return f"{operation.kind.replace('_', '.')}:{operation.exec_id}"
         case needs.SecretUse():
             return f"secret.use:{operation.name}"
         case needs.PortOpen():
@@ -207,6 +209,9 @@ _KINDS: dict[str, type[brokered.Brokered]] = {
         brokered.ProcExec,
         brokered.TmpAlloc,
         brokered.TmpFree,
+        workspace_proposals.WsCommit,
+        workspace_proposals.WsDiscard,
+        workspace_proposals.WsPending,
     )
 }
 
@@ -238,4 +243,7 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
     },
     "tmp_alloc": {"size_bytes": ("size_bytes", _amount, _REQUIRED)},
     "tmp_free": {"handle": ("handle", _text, _REQUIRED)},
+    "ws_commit": {"exec_id": ("exec_id", _text, _REQUIRED), "force": ("force", _flag, False)},
+    "ws_discard": {"exec_id": ("exec_id", _text, _REQUIRED)},
+    "ws_pending": {},
 }

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ringfence.authority.levels import Commit
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
-from ringfence.outcome import FileChanges
-from ringfence.ports import Harvest
+from ringfence.outcome import FileChanges, Pending
+from ringfence.ports import KEEP_ALL, Harvest, Keeping
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 _MAX_WRITTEN = 10_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What became of a session's changes."""
+
+    kept: bool = True
+    pending: Pending | None = None
+    denied: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -79,17 +89,17 @@ class RunDirectory:
 
         return written(upper, max_entries=_MAX_WRITTEN, layered=self.session is not None)
 
-    def harvest(self, limits: Limits) -> Harvest:
-        """Read artifacts and changes; with a session, keep the changes."""
+    def harvest(self, limits: Limits, keeping: Keeping = KEEP_ALL) -> Harvest:
+        """Read artifacts and changes; with a session, do with the changes as `keeping` says."""
         found = self._artifacts(limits)
         notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
-        kept = True
+        kept = _Kept()
         with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
-                kept = self._commit(self.session, upper, limits, notes)
+                kept = self._keep(self.session, upper, limits, keeping, notes)
         if not changes.complete:
             notes.append(f"files_written lists the first {_MAX_WRITTEN} entries only")
         more = FileChanges(
@@ -97,9 +107,11 @@ class RunDirectory:
             deleted=changes.deleted,
             uncollected=tuple((lost.path, lost.reason) for lost in found.skipped),
             complete=changes.complete and found.complete,
-            kept=kept,
+            kept=kept.kept,
+            denied=kept.denied,
         )
-        return Harvest(found.artifacts, files, tuple(notes), more, changed=bool(changes.files or changes.deleted))
+        changed = kept.pending is None and bool(changes.files or changes.deleted)
+        return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
 
     def _artifacts(self, limits: Limits) -> Collection:
         from ringfence.workspaces.collect import collect
@@ -116,14 +128,33 @@ class RunDirectory:
         before = self._placed.get(name)
         return before is None or _changed_at(upper, name) != before
 
-    def _commit(self, session: SessionWorkspace, upper: int, limits: Limits, notes: list[str]) -> bool:
+    def _keep(self, session: SessionWorkspace, upper: int, limits: Limits, keeping: Keeping, notes: list[str]) -> _Kept:
+        from ringfence.workspaces import proposals
+        from ringfence.workspaces.commit import ChangeDenied
+
+        bounds = proposals.Bounds(limits.disk_bytes, limits.inodes, keeping.denials)
         try:
-            report = session.commit(upper, max_bytes=limits.disk_bytes, max_inodes=limits.inodes)
+            match keeping.commit:
+                case Commit.NEVER:
+                    return _Kept(False, proposals.look(session, keeping.exec_id, upper, bounds))
+                case Commit.ASK:
+                    fresh = session.generation() == self.generation
+                    pending, gone = proposals.propose(session, keeping.exec_id, upper, bounds, fresh=fresh)
+                    notes += [f"the proposal of {exec_id} gave way to this one" for exec_id in gone]
+                    return _Kept(False, pending)
+                case Commit.ALWAYS:
+                    pass
+            report = session.commit(
+                upper, max_bytes=limits.disk_bytes, max_inodes=limits.inodes, denials=keeping.denials
+            )
+        except ChangeDenied as error:
+            notes.append(f"the changes to the session's files were not kept: {error}")
+            return _Kept(False, denied=error.paths[:_MAX_WRITTEN])
         except QuotaExceeded as error:
             notes.append(f"the changes to the session's files were not kept: {error}")
-            return False
+            return _Kept(False)
         notes += [f"{path} is not a file, directory or link and was not kept" for path in report.dropped]
-        return True
+        return _Kept()
 
     def close(self) -> None:
         """Let go of the file system; the kernel frees it."""

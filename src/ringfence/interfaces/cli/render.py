@@ -54,6 +54,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "out": dict(result.out),
         "used": asdict(result.used),
         "notes": list(result.notes),
+        "pending": None if result.pending is None else result.pending.to_dict(),
     }
 
 

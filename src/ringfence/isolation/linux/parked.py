@@ -20,7 +20,7 @@ from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import SAMPLE_SECONDS, Meter
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError, encode
 from ringfence.outcome import Layers, OnOutput, SandboxType
-from ringfence.ports import Begin, Ending, Harvest, Job, WorkerLost, WorkerSpec
+from ringfence.ports import KEEP_ALL, Begin, Ending, Harvest, Job, Keeping, WorkerLost, WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
 _CHUNK = 1 << 16
@@ -212,9 +212,9 @@ class ParkedWorker:
         """Whether there is anything to harvest."""
         return self.directory.has_files()
 
-    def harvest(self, limits: Limits) -> Harvest:
-        """Read what the dead guest left, and keep a session's changes."""
-        return self.directory.harvest(limits)
+    def harvest(self, limits: Limits, keeping: Keeping = KEEP_ALL) -> Harvest:
+        """Read what the dead guest left, and keep a session's changes, or propose or only show them."""
+        return self.directory.harvest(limits, keeping)
 
     def discard(self) -> None:
         """Kill whatever is left and free everything."""
