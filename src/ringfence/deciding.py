@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ringfence.outcome import BrokerOutcome, Pending, pending_of
+from ringfence.outcome import BrokerOutcome, OnOutput, Pending, pending_of
 
 if TYPE_CHECKING:
     from ringfence.operation.workspace_proposals import ProposalOperation
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 class Decisions(ABC):
     """Each of them is one operation, judged and recorded as every other."""
 
-    __slots__ = ()
-
     @abstractmethod
-    async def _decide(self, operation: ProposalOperation) -> BrokerOutcome:
-        """Carry out `operation` through the pipeline."""
+    async def perform(self, operation: Any, *, on_output: OnOutput | None = None) -> Any:
+        """Carry out an operation through the pipeline."""
 
     async def commit(self, exec_id: str, *, force: bool = False) -> BrokerOutcome:
         """Apply what an execution of this session proposed; `force` overwrites what others changed since it began.
@@ -46,3 +44,7 @@ class Decisions(ABC):
         from ringfence.operation.workspace_proposals import WsPending
 
         return pending_of(await self._decide(WsPending()))
+
+    async def _decide(self, operation: ProposalOperation) -> BrokerOutcome:
+        outcome: BrokerOutcome = await self.perform(operation)
+        return outcome

@@ -1,59 +1,15 @@
-"""The output of one run while it runs: handed on as fast as its reader takes it, and bounded however slow he is."""
+"""What was heard of a run and not read yet: bounded however slow its reader is, with no gap unsaid."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
 
 from ringfence.isolation.capture import gap_line
-
-if TYPE_CHECKING:
-    from ringfence.outcome import ExecutionResult, OnOutput
 
 MOST_UNREAD = 4 * 1024 * 1024
 """How many bytes wait for a reader; beyond that the oldest give way, and a line says how many did."""
 
 _OVERHEAD = 256  # of an entry, so that a guest which prints byte by byte is not cheaper than it is
-
-
-class OutputStream:
-    """The output of one run while it runs; `result` is there once the iteration is over."""
-
-    def __init__(self, run: Callable[[OnOutput], Coroutine[Any, Any, ExecutionResult]]) -> None:
-        """Nothing runs before the iteration starts; `run` is told who listens."""
-        self._run = run
-        self.result: ExecutionResult | None = None
-
-    async def __aiter__(self) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield `(stream name, bytes)` in order; leaving the loop early cancels the run.
-
-        A reader who falls more than `MOST_UNREAD` bytes behind finds `[… N bytes left out …]` where the oldest of them
-        were; the run does not wait for him.
-        """
-        unread = Backlog()
-        arrived = asyncio.Event()
-
-        def listen(name: str, data: bytes) -> None:
-            unread.put(name, data)
-            arrived.set()
-
-        task = asyncio.ensure_future(self._run(listen))
-        task.add_done_callback(lambda _: arrived.set())
-        try:
-            while True:
-                while (chunk := unread.take()) is not None:
-                    yield chunk
-                if task.done():
-                    break
-                arrived.clear()
-                await arrived.wait()
-            self.result = await task
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 class Backlog:

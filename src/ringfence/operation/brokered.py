@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
-from ringfence.operation import workspace_proposals
+from ringfence.operation.workspace import WorkspaceOperation
+from ringfence.operation.workspace_proposals import ProposalOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +151,5 @@ class TmpFree:
 
 FsOperation = FsRead | FsWrite | FsList | FsStat | FsMkdir | FsDelete
 TmpOperation = TmpAlloc | TmpFree
-Brokered = (
-    FsOperation
-    | NetHttp
-    | BrowserNav
-    | BrowserExtract
-    | BrowserScreenshot
-    | ProcExec
-    | TmpOperation
-    | workspace_proposals.ProposalOperation
-)
+Browsing = BrowserNav | BrowserExtract | BrowserScreenshot
+Brokered = FsOperation | NetHttp | Browsing | ProcExec | TmpOperation | WorkspaceOperation | ProposalOperation

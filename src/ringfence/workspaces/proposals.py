@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.errors import InvalidRequest, PathTraversalError, Unavailable
 from ringfence.outcome import Pending
+from ringfence.workspaces.acting import acting_as
 from ringfence.workspaces.beneath import open_beneath, open_parent, open_regular
 from ringfence.workspaces.commit import (
     MOST_ENTRIES,
@@ -69,7 +70,7 @@ def look(session: SessionWorkspace, exec_id: str, upper_fd: int, bounds: Bounds)
         ChangeDenied: It touches what nobody may change.
         QuotaExceeded: The project would outgrow its quota.
     """
-    with session.holding():
+    with session.holding() as owner, acting_as(owner):
         return _examined(session, exec_id, upper_fd, bounds, fresh=True).pending
 
 
@@ -86,7 +87,7 @@ def propose(
     """
     if not is_plain_name(exec_id):
         raise InvalidRequest(f"{exec_id[:100]!a} is not the name of an execution", reason="invalid_name")
-    with _shelf(session) as shelf, session.holding():
+    with _shelf(session) as shelf, session.holding() as owner, acting_as(owner):
         proposal = _examined(session, exec_id, upper_fd, bounds, fresh=fresh)
         proposal = replace(proposal, pending=replace(proposal.pending, expires_at_ms=proposal.made_ms + MOST_AGE_MS))
         size = size_of(proposal.steps)
@@ -143,7 +144,7 @@ def discard(session: SessionWorkspace, exec_id: str) -> Pending:
     Raises:
         InvalidRequest: There is no such proposal (`not_found`).
     """
-    with _shelf(session) as shelf, session.holding():
+    with _shelf(session) as shelf, session.holding() as owner, acting_as(owner):
         with _opened(shelf, exec_id) as directory:
             pending = _read(directory).pending
         shutil.rmtree(exec_id, dir_fd=shelf)
@@ -153,7 +154,7 @@ def discard(session: SessionWorkspace, exec_id: str) -> Pending:
 def waiting(session: SessionWorkspace) -> list[Pending]:
     """Return the proposals of a project, the oldest first."""
     found: list[Proposal] = []
-    with _shelf(session) as shelf, session.holding():
+    with _shelf(session) as shelf, session.holding() as owner, acting_as(owner):
         _make_room(shelf, 0, None, _now_ms())
         for name in filter(is_plain_name, os.listdir(shelf)):
             with suppress(InvalidRequest, Unavailable), _opened(shelf, name) as directory:

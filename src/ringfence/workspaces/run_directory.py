@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ringfence.authority.levels import Commit
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import FileChanges, Pending
-from ringfence.ports import KEEP_ALL, Harvest, Keeping
+from ringfence.ports import EVERYTHING, Harvest, Keeping
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ class RunDirectory:
 
         return written(upper, max_entries=_MAX_WRITTEN, layered=self.session is not None)
 
-    def harvest(self, limits: Limits, keeping: Keeping = KEEP_ALL) -> Harvest:
-        """Read artifacts and changes; with a session, do with the changes as `keeping` says."""
-        found = self._artifacts(limits)
+    def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
+        """Read artifacts and changes; with a session, do with the changes as `keeping` says: all of them or none."""
+        found = self._artifacts(limits, keeping)
         notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
         kept = _Kept()
         with _Opened(self.fd, self.work) as upper:
@@ -99,7 +99,7 @@ class RunDirectory:
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
-                kept = self._keep(self.session, upper, limits, keeping, notes)
+                kept = self._keep(self.session, upper, limits, keeping, notes, changes)
         if not changes.complete:
             notes.append(f"files_written lists the first {_MAX_WRITTEN} entries only")
         more = FileChanges(
@@ -113,22 +113,37 @@ class RunDirectory:
         changed = kept.pending is None and bool(changes.files or changes.deleted)
         return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
 
-    def _artifacts(self, limits: Limits) -> Collection:
-        from ringfence.workspaces.collect import collect
+    def _artifacts(self, limits: Limits, keeping: Keeping) -> Collection:
+        from ringfence.workspaces.collect import Skipped, collect
 
         with _Opened(self.fd, "artifacts") as directory:
-            return collect(
+            found = collect(
                 directory,
                 max_bytes=limits.artifact_bytes,
                 max_count=limits.artifact_count,
                 max_depth=limits.artifact_depth,
             )
+        if keeping.artifacts is None:
+            return found
+        stay = tuple(artifact for artifact in found.artifacts if keeping.artifacts(artifact.path))
+        lost = tuple(Skipped(artifact.path, "not_permitted") for artifact in found.artifacts if artifact not in stay)
+        return replace(found, artifacts=stay, skipped=(*found.skipped, *lost))
 
     def _touched(self, upper: int, name: str) -> bool:
         before = self._placed.get(name)
         return before is None or _changed_at(upper, name) != before
 
-    def _keep(self, session: SessionWorkspace, upper: int, limits: Limits, keeping: Keeping, notes: list[str]) -> _Kept:
+    def _keep(
+        self,
+        session: SessionWorkspace,
+        upper: int,
+        limits: Limits,
+        keeping: Keeping,
+        notes: list[str],
+        changes: Changes,
+    ) -> _Kept:
+        if not _may_stay(changes, keeping, notes):
+            return _Kept(False)
         from ringfence.workspaces import proposals
         from ringfence.workspaces.commit import ChangeDenied
 
@@ -162,6 +177,15 @@ class RunDirectory:
             os.close(self.fd)
         if self.session is not None:
             self.session.close()
+
+
+def _may_stay(changes: Changes, keeping: Keeping, notes: list[str]) -> bool:
+    if keeping.work is None:
+        return True
+    if changes.complete and all(map(keeping.work, (*changes.files, *changes.deleted))):
+        return True
+    notes.append("the changes to the session's files were not kept: the tool may not write all of them")
+    return False
 
 
 def _inodes(fd: int) -> int:
