@@ -10,9 +10,9 @@ from ringfence import arguments
 from ringfence.capability.limits import Limits
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.facade import SandboxManager
-from ringfence.request import Content, ExecutionRequest
 from ringfence.outcome import ExecutionResult, OnOutput, Outcome
 from ringfence.portal import portal
+from ringfence.request import Content, ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence.operation.brokered import Brokered
