@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ringfence.processes.process import Process
     from ringfence.processes.registry import ProcessInfo
     from ringfence.processes.running import ProcessOutput
-    from ringfence.request import ExecutionRequest
+    from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.version import __version__
@@ -94,7 +94,6 @@ _HOME_OF = {
     "ToolDenied": "errors",
     "Unavailable": "errors",
     "Correlation": "evidence.correlation",
-    "ExecutionRequest": "request",
     "SandboxManager": "facade",
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
@@ -114,6 +113,7 @@ _HOME_OF = {
     "ProcessInfo": "processes.registry",
     "ProcessOutput": "processes.running",
     "Executor": "ports",
+    "ExecutionRequest": "requests",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
     "__version__": "version",

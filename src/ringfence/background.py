@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringfence.identifiers import TimeOrdered
-from ringfence.request import ExecutionRequest
+from ringfence.requests import ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence import engines, wiring

@@ -12,7 +12,7 @@ from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.facade import SandboxManager
 from ringfence.outcome import ExecutionResult, OnOutput, Outcome
 from ringfence.portal import portal
-from ringfence.request import Content, ExecutionRequest
+from ringfence.requests import Content, ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence.operation.brokered import Brokered

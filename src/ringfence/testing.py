@@ -70,7 +70,7 @@ def ended(
 def standard_profile(operation: Operation, limits: Limits = Limits(), policy: PolicySnapshot = BUILT_IN) -> Profile:
     """Return what `operation` gets under a policy, by default the built-in one, with just these limits."""
     authority = LocalAuthority(lambda: policy, _grant)
-    return replace(authority.profile(operation, call_id="call_test"), limits=limits)
+    return replace(authority.profile(operation, call_id="call_test", caller=Caller("test", "test")), limits=limits)
 
 
 def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, caller: Caller) -> Grant:

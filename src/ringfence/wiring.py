@@ -94,6 +94,13 @@ class Settings:
     """Where the quota service is that counts instead of this home."""
     database: str | None = None
     """The PostgreSQL server that keeps evidence and budgets instead of a file in this home."""
+    workspace_root: Path | None = None
+    """Where the files of projects lie instead of in this home."""
+
+    @property
+    def files_home(self) -> Path:
+        """The directory whose `workspace` holds the files of projects."""
+        return self.workspace_root or self.home
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,7 @@ def build(settings: Settings) -> Engine:
     temporary = Once(lambda: make_tmp_broker(settings.home))
     executors = {
         domain: executor
-        for domain, executor in make_executors(settings.home, code, temporary).items()
+        for domain, executor in make_executors(settings.files_home, code, temporary).items()
         if domain not in settings.switched_off
     }
     service = settings.budget_service
@@ -161,7 +168,7 @@ def build(settings: Settings) -> Engine:
         clock,
         admission,
         journal,
-        keep=Keepsakes(settings.home, content_store_of(settings.home)),
+        keep=Keepsakes(settings.files_home, content_store_of(settings.home)),
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
@@ -382,7 +389,7 @@ def native_backend(settings: Settings) -> Backend:
     def session(session_id: str, tenant: str) -> SessionWorkspace:
         from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
 
-        return SessionWorkspace.create(settings.home, session_id, tenant=tenant)
+        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
 
     return NativeBackend(
         outfit=lambda spec, counted: outfit(

@@ -90,6 +90,11 @@ class Orchestrator:
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
 
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Return the domains whose operations can be carried out here."""
+        return tuple(sorted(self._executors))
+
     @overload
     async def run(
         self,
