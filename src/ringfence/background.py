@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ringfence.operation import CodeRun
     from ringfence.operation.form import Operation
     from ringfence.processes.process import Process
-    from ringfence.processes.registry import ProcessInfo
+    from ringfence.processes.running import ProcessInfo
 
 _runs = TimeOrdered()
 
