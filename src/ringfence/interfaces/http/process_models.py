@@ -28,7 +28,7 @@ class Size(_Strict):
 
 
 class ProcessBody(_Strict):
-    """A process to start; what it runs is written as for an execution, `policy_overrides.timeout_ms` bounds all of it."""
+    """A process to start, written as an execution is; `policy_overrides.timeout_ms` bounds all of it."""
 
     project_id: Name | None = None
     conversation_id: Name | None = None

@@ -1,8 +1,8 @@
 """`/sandbox/processes/{id}/ports/{port}/…`: a web server inside a box, shown from here without being trusted as us.
 
-What the guest answers is served from our own address, so it is treated as what it is, a stranger's page: it gets none of
-our credentials, sets no cookie here, and a browser puts it into an origin of its own (CSP `sandbox`), from which it can
-reach nothing of ours.
+What the guest answers is served from our own address, so it is treated as what it is, a stranger's page: it gets none
+of our credentials, sets no cookie here, and a browser puts it into an origin of its own (CSP `sandbox`), from which it
+can reach nothing of ours.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ ANSWER_SECONDS: Final = 30.0
 WHOLE_SECONDS: Final = 300.0
 _CHUNK: Final = 1 << 16
 _MOST_HEAD: Final = 64 * 1024
+_PARTS_OF_PREFIX: Final = 6  # "", sandbox, processes, id, ports, port
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # RFC 9110 7.6.1, and what is between the caller and us alone
@@ -168,15 +169,16 @@ class Exchange:
         for origin in (f"http://localhost:{self._port}", f"http://127.0.0.1:{self._port}"):
             if location == origin or location.startswith(f"{origin}/"):
                 location = location.removeprefix(origin) or "/"
+        if ".." in location or "\\" in location or location.startswith("//"):
+            return None  # up and out of the prefix, or to another host
         if location.startswith("/"):
-            return None if location[1:2] in ("/", "\\") else self._prefix + location
-        # relative to the page: no scheme, no way up and out of the prefix
-        return location if ":" not in location and ".." not in location and "\\" not in location else None
+            return self._prefix + location
+        return location if ":" not in location else None
 
     def _target(self, request: Request) -> bytes:
         """Return the path as it was sent, below the prefix; decoded and encoded again it might be another."""
         raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
-        path = raw.partition(b"?")[0].removeprefix(self._prefix.encode()) or b"/"
+        path = b"/" + raw.partition(b"?")[0].split(b"/", _PARTS_OF_PREFIX)[-1]
         query: bytes = request.scope["query_string"]
         return path + b"?" + query if query else path
 
@@ -193,7 +195,7 @@ class Exchange:
         return kept
 
     def _say(self, event: h11.Event) -> None:
-        data = self._spoken.send(event)  # type: ignore[arg-type]  # one of its own
+        data = self._spoken.send(event)
         if data and self._writer is not None:
             self._writer.write(data)
 
