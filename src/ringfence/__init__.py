@@ -54,9 +54,11 @@ if TYPE_CHECKING:
     from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.skills.provider import SkillsProvider
+    from ringfence.skills.skill import Skill, SkillOutcome
     from ringfence.version import __version__
     from ringfence.workspaces.agent import AgentWorkspace
-    from ringfence.world import ToolCall, WorldInterface, act_node
+    from ringfence.world import RunCodeTool, ToolCall, WorldInterface, act_node
 
 _HOME_OF = {
     "Grant": "authority.grant",
@@ -117,6 +119,10 @@ _HOME_OF = {
     "UnifiedRiskPolicy": "risk.policy",
     "__version__": "version",
     "AgentWorkspace": "workspaces.agent",
+    "Skill": "skills.skill",
+    "SkillOutcome": "skills.skill",
+    "SkillsProvider": "skills.provider",
+    "RunCodeTool": "world",
     "ToolCall": "world",
     "WorldInterface": "world",
     "act_node": "world",
@@ -164,12 +170,16 @@ __all__ = [
     "RingfenceError",
     "RiskAssessment",
     "RiskLevel",
+    "RunCodeTool",
     "RuntimeMissing",
     "SandboxConfig",
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
     "SideEffect",
+    "Skill",
+    "SkillOutcome",
+    "SkillsProvider",
     "Status",
     "TimedOut",
     "ToolCall",

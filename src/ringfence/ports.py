@@ -331,6 +331,17 @@ class Attachment(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What tells of each file, by its path in the area, whether it may stay; nothing is everything."""
+
+    work: Callable[[str], bool] | None = None
+    artifacts: Callable[[str], bool] | None = None
+
+
+EVERYTHING = Keeping()
+
+
 class Worker(Protocol):
     """A box that is built, sealed and waiting; it serves one run and is destroyed."""
 
@@ -371,8 +382,8 @@ class Worker(Protocol):
         """Whether there is anything to harvest; cheap, unlike harvesting."""
         ...
 
-    def harvest(self, limits: Limits) -> Harvest:
-        """Read what the dead guest left, and keep a session's changes."""
+    def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
+        """Read what the dead guest left, and keep a session's changes, all of them or none."""
         ...
 
     def discard(self) -> None:

@@ -31,6 +31,7 @@ from ringfence.operation.form import Operation
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
 from ringfence.ports import (
+    EVERYTHING,
     AlsoWrite,
     Attachment,
     Begin,
@@ -40,6 +41,7 @@ from ringfence.ports import (
     Executor,
     Harvest,
     Job,
+    Keeping,
     WorkerSpec,
 )
 
@@ -215,7 +217,7 @@ class ScriptedWorker:
         """Always harvest what the script says."""
         return True
 
-    def harvest(self, limits: Limits) -> Harvest:  # noqa: ARG002  the signature of every worker
+    def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:  # noqa: ARG002  as every worker
         """Return what the script left."""
         return self.harvested
 

@@ -47,13 +47,14 @@ if TYPE_CHECKING:
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
+    from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
     from ringfence.processes.registry import Registry
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
-DOMAINS = ("code", "fs", "tmp", "proc", "net", "browser")
+DOMAINS = ("code", "fs", "workspace", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
@@ -155,7 +156,8 @@ def build(settings: Settings) -> Engine:
     executors = {
         domain: executor
         for domain, executor in make_executors(settings.files_home, code, temporary).items()
-        if domain not in settings.switched_off
+        # whoever wants no files touched by a broker wants no history of them either
+        if domain not in settings.switched_off and not (domain == "workspace" and "fs" in settings.switched_off)
     }
     service = settings.budget_service
     database = open_database(settings.home, settings.database)
@@ -277,7 +279,18 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -
 
         return ProcExecutor(code)
 
-    return {"code": lambda: code, "fs": Once(make_fs), "tmp": Once(make_tmp), "proc": Once(make_proc)}
+    def make_workspace() -> WorkspaceExecutor:
+        from ringfence.executors.workspace import WorkspaceExecutor
+
+        return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
+
+    return {
+        "code": lambda: code,
+        "fs": Once(make_fs),
+        "workspace": Once(make_workspace),
+        "tmp": Once(make_tmp),
+        "proc": Once(make_proc),
+    }
 
 
 def make_tmp_broker(home: Path) -> TmpBroker:

@@ -161,6 +161,7 @@ _UNAVAILABLE = {
     "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
     "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
+    "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
 }
 _TIMEOUT = {
@@ -184,6 +185,7 @@ _BUDGET_EXCEEDED = {
     "memory": Reason("the run reached its memory limit"),
     "disk": Reason("it does not fit into the workspace, or onto the disk it is to be kept on"),
     "workspace_disk": Reason("the session's files would outgrow their quota"),
+    "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
     "concurrency": Reason("as many operations as allowed are under way", retryable=True),
@@ -226,6 +228,9 @@ _VALIDATION_FAILED = {
     "invalid_budget": Reason("a budget is not an amount of something that is counted"),
     "invalid_grant": Reason("a grant lacks a field, or has one that cannot be"),
     "invalid_manifest": Reason("a manifest has mistakes; each is named with its place"),
+    "invalid_schema": Reason("a schema is none, or one whose cost nobody can tell beforehand"),
+    "input_invalid": Reason("the inputs of a skill are not what its schema says"),
+    "duplicate_skill": Reason("two directories have a skill of this id, so neither counts", http_status=409),
     "invalid_policy": Reason("a policy has mistakes; each is named with its place"),
     "policy_unreadable": Reason("the policy file cannot be read"),
     "invalid_overrides": Reason("what the request asks to change is not written as such"),
@@ -281,6 +286,7 @@ _VALIDATION_FAILED = {
 _EXECUTION_FAILED = {
     "execution_failed": Reason("an executor failed at its own work"),
     "unknown": Reason("the run was ended from outside, by nobody Ringfence knows", exit_code=1),
+    "output_invalid": Reason("the outputs of a skill are not what its schema says", exit_code=1),
     "io": Reason("the disk or the file system failed under the operation"),
 }
 _INTERNAL = {

@@ -203,6 +203,12 @@ _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "proc_exec": lambda op: {"tool": op.tool, "arg_count": len(op.args)},
     "tmp_alloc": lambda op: {"size_bytes": op.size_bytes},
     "tmp_free": lambda op: {},  # noqa: ARG005  the handle is good for using the space
+    "ws_snapshot": lambda op: {"label": op.label} if op.label else {},
+    "ws_snapshots": lambda op: {},  # noqa: ARG005  there is nothing to say
+    "ws_restore": lambda op: {"snapshot_id": op.snapshot_id, "snapshot_before": op.snapshot_before},
+    "ws_reset": lambda op: {"snapshot_before": op.snapshot_before},
+    "ws_diff": lambda op: {} if op.since is None else {"since": op.since},
+    "ws_snapshot_delete": lambda op: {"snapshot_id": op.snapshot_id},
     "secret_use": lambda op: {"name": op.name},
     "port_open": lambda op: {"port": op.port},
     "gpu_use": lambda op: {"gpu_class": op.gpu_class},
@@ -255,6 +261,8 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
             return brokered.TmpAlloc(_number(op["size_bytes"]))
         case "tmp_free":
             return brokered.TmpFree("")
+        case "ws_snapshot" | "ws_snapshots" | "ws_restore" | "ws_reset" | "ws_diff" | "ws_snapshot_delete":
+            return from_json({"op": kind, **{name: value for name, value in op.items() if name != "kind"}})
         case "secret_use":
             return needs.SecretUse(_text(op["name"]))
         case "port_open":

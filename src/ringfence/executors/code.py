@@ -16,7 +16,7 @@ from ringfence.executors.beside import in_a_thread
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.ports import Ending, ExecCtx, Harvest, Job, Worker, WorkerLost, WorkerSpec
+from ringfence.ports import EVERYTHING, Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
@@ -68,7 +68,7 @@ class CodeExecutor:
                 ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(worker.harvest, profile.limits)
+                    harvest = await in_a_thread(worker.harvest, profile.limits, keeping_of(profile))
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost
@@ -137,6 +137,11 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
             f"the call needs isolation of class {profile.isolation_floor}, and what this machine gives is {seen}",
             fix="`ringfence doctor` says what this machine can do",
         )
+
+
+def keeping_of(profile: Profile) -> Keeping:
+    """Return which of the files a run leaves may stay."""
+    return Keeping(profile.keeps("work"), profile.keeps("artifacts")) if profile.confined else EVERYTHING
 
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant: str = LOCAL) -> WorkerSpec:

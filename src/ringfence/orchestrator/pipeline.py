@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace import WorkspaceOperation
     from ringfence.orchestrator.metering import Metering
 
 _BOUNDS = tuple(
@@ -114,7 +115,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: FsOperation | TmpOperation,
+        operation: FsOperation | TmpOperation | WorkspaceOperation,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,

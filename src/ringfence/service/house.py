@@ -20,6 +20,7 @@ from ringfence.identifiers import TimeOrdered
 from ringfence.service.keys import ApiKeys
 from ringfence.service.surroundings import runtime_mode
 from ringfence.service.tally import Tallies
+from ringfence.skills.shelf import shelf_of
 
 if TYPE_CHECKING:
     from ringfence.database.port import Database
@@ -134,6 +135,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
     """
     url = settings.database or default_database()
     database, clock = open_database(home, url), SystemClock()
+    directories = (settings.skills,) if settings.skills else ()
     manager = SandboxManager(
         config=SandboxConfig(
             home=home,
@@ -141,6 +143,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             database=url,
             pool_size=settings.pool_size,
             workspace_root=settings.root_for(runtime_mode()),
+            skills=directories,
         )
     )
     return House(
@@ -151,5 +154,5 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
         database=database,
         clock=clock,
         execs=execs,
-        skills=skills,
+        skills=skills if skills is not None else shelf_of(home, tuple(map(Path, directories))),
     )

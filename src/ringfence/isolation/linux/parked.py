@@ -22,7 +22,17 @@ from ringfence.isolation.linux.meter import Meter
 from ringfence.isolation.linux.watching import Farewell, Feed, Watch, said
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.outcome import Layers, OnOutput, SandboxType
-from ringfence.ports import Attachment, Begin, Ending, Harvest, Job, WorkerLost, WorkerSpec
+from ringfence.ports import (
+    EVERYTHING,
+    Attachment,
+    Begin,
+    Ending,
+    Harvest,
+    Job,
+    Keeping,
+    WorkerLost,
+    WorkerSpec,
+)
 from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -238,9 +248,9 @@ class ParkedWorker:
         """Whether there is anything to harvest."""
         return self.directory.has_files()
 
-    def harvest(self, limits: Limits) -> Harvest:
-        """Read what the dead guest left, and keep a session's changes."""
-        return self.directory.harvest(limits)
+    def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
+        """Read what the dead guest left, and keep a session's changes, all of them or none."""
+        return self.directory.harvest(limits, keeping)
 
     def discard(self) -> None:
         """Kill whatever is left and free everything."""
