@@ -73,7 +73,7 @@ def _require_own_page(websocket: WebSocket, allowed_origins: Any) -> None:
     if origin is None or origin in (allowed_origins or ()):
         return
     if urlsplit(origin).netloc.lower() != websocket.headers.get("host", "").lower():
-        raise Denied("a page of another site may not open a terminal here", reason="foreign_host")
+        raise Denied("a page of another site may not open a terminal here", reason="foreign_origin")
 
 
 async def _show(websocket: WebSocket, process: Process, offset: int) -> None:
