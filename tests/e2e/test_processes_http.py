@@ -150,9 +150,12 @@ def test_a_websocket_shows_a_terminal_and_types_into_it(service: Service, how: s
 def opened(service: Service, process: Any, how: str = "header", **more: Any) -> ClientConnection:
     address = f"ws://127.0.0.1:{service.port}{place(process)}/tty"
     if how == "header":
-        return connect(address, additional_headers={"Authorization": f"Bearer {service.key}"}, **more)
+        known: ClientConnection = connect(
+            address, additional_headers={"Authorization": f"Bearer {service.key}"}, **more
+        )
+        return known
     names: Any = ["ringfence.tty", f"ringfence.bearer.{service.key}"]
-    wire = connect(address, subprotocols=names, **more)
+    wire: ClientConnection = connect(address, subprotocols=names, **more)
     assert wire.subprotocol == "ringfence.tty"
     return wire
 
