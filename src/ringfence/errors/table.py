@@ -161,6 +161,7 @@ _UNAVAILABLE = {
     "connect_failed": Reason("the other side does not accept connections"),
     "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
+    "no_service": Reason("no service of this home is running"),
     "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
     "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
