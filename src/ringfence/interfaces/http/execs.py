@@ -51,9 +51,9 @@ async def run(
 ) -> Response:
     """Run something in the box of a project.
 
-    With `wait` (the default) the answer comes when it has ended, or with 202 after five minutes. A caller who leaves
-    while his execution still stands in line takes it with him; what has begun goes on, and so does whatever was asked
-    for with `wait: false` or an `Idempotency-Key`, also over a restart of the service.
+    With `wait` (the default) the answer comes when it has ended, or with 202 after five minutes. A caller whose
+    connection breaks while his execution still stands in line takes it with him; what has begun goes on, and so does
+    whatever was asked for with `wait: false` or an `Idempotency-Key`, also over a restart of the service.
     """
     house = house_of(request)
     execs = taking_work(house)
