@@ -258,7 +258,8 @@ def test_a_crooked_idempotency_key_is_refused_or_none(two: Two, key: str) -> Non
     with two.service.connect() as wire:
         wire.sendall(
             b"POST /sandbox/execs HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-            + f"Content-Type: application/json\r\nAuthorization: Bearer {two.anna}\r\nContent-Length: {len(raw)}\r\n".encode()
+            + f"Content-Type: application/json\r\nAuthorization: Bearer {two.anna}\r\n".encode()
+            + f"Content-Length: {len(raw)}\r\n".encode()
             + b"Idempotency-Key: "
             + key.encode()
             + b"\r\n\r\n"

@@ -20,6 +20,7 @@ from ringfence.identifiers import TimeOrdered
 from ringfence.service.keys import ApiKeys
 from ringfence.service.surroundings import runtime_mode
 from ringfence.service.tally import Tallies
+from ringfence.skills.shelf import shelf_of
 
 if TYPE_CHECKING:
     from ringfence.database.port import Database
@@ -98,14 +99,17 @@ class House:
         self.draining = True
 
     async def start(self) -> None:
-        """Begin to fill the pool, and take over what a service that is gone had promised.
+        """Begin to fill the pool, open the queue, and take over what a service that is gone had promised.
 
         Raises:
             Unavailable: The database cannot be used.
         """
+        from ringfence.service.exec_opening import open_execs
+
         _ = self.manager.engine
-        if self.execs is not None:
-            await self.execs.start()
+        if self.execs is None:
+            self.execs = open_execs(self)
+        await self.execs.start()
 
     async def drain(self) -> None:
         """Take nothing new; let what runs end within `drain_seconds`, and cancel the rest."""
@@ -134,6 +138,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
     """
     url = settings.database or default_database()
     database, clock = open_database(home, url), SystemClock()
+    directories = (settings.skills,) if settings.skills else ()
     manager = SandboxManager(
         config=SandboxConfig(
             home=home,
@@ -141,6 +146,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             database=url,
             pool_size=settings.pool_size,
             workspace_root=settings.root_for(runtime_mode()),
+            skills=directories,
         )
     )
     return House(
@@ -151,5 +157,5 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
         database=database,
         clock=clock,
         execs=execs,
-        skills=skills,
+        skills=skills if skills is not None else shelf_of(home, tuple(map(Path, directories))),
     )

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ringfence.errors import InternalError, InvalidRequest, Unavailable
 from ringfence.interfaces.http.door import allowed, house_of
-from ringfence.interfaces.http.event_stream import EventStream
+from ringfence.interfaces.http.event_stream import EVENT_SCHEMA, EventStream
 from ringfence.interfaces.http.exec_models import ArtifactList, ExecBody, ExecPage, ExecView, Filters
 from ringfence.interfaces.http.problem import documented
 from ringfence.service.callers import Access, Principal
@@ -102,7 +102,7 @@ async def cancel(exec_id: str, who: Looker, request: Request) -> Response:
     responses={
         200: {
             "description": "Events `status`, `output`, `lost`, and last `result` or `problem`",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
         },
         **documented(404),
     },

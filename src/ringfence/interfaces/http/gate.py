@@ -66,11 +66,12 @@ def _require_own_host(connection: HTTPConnection, house: House) -> None:
     A service that others reach by names of their own knows them from `server.allowed_hosts`, or takes any.
     """
     settings = house.settings
-    name = _without_port(connection.headers.get("host", ""))
-    if not name:  # no browser leaves it out
+    given = connection.headers.get("host")
+    if given is None:  # which no browser leaves out
         return
     if not settings.is_loopback and not settings.allowed_hosts:
         return
+    name = _without_port(given)
     own = {*_OF_THIS_MACHINE, *(host.lower() for host in settings.allowed_hosts)}
     if settings.host not in _EVERYWHERE:
         own.add(settings.host.lower())
