@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from ringfence import wiring
@@ -50,7 +51,9 @@ def switched_off(executors: object) -> frozenset[str]:
     if unknown := executors.keys() - set(wiring.DOMAINS):
         known = ", ".join(wiring.DOMAINS)
         raise InvalidRequest(f"executors: {min(map(str, unknown))!r} is not one of {known}", reason="invalid_name")
-    return frozenset(domain for domain, wanted in executors.items() if not wanted)
+    off = frozenset(domain for domain, wanted in executors.items() if not wanted)
+    # whoever wants no files touched by a broker wants no history of them either
+    return off | {"workspace"} if "fs" in off else off
 
 
 def budget_service(url: object) -> str | None:
@@ -106,6 +109,17 @@ def strings(name: str, values: object) -> tuple[str, ...]:
         if not isinstance(value, str):
             raise InvalidRequest(f"{name} must be a list of texts; {value!r} is none", reason=f"invalid_{name}")
     return strings
+
+
+def directories(name: str, values: object) -> tuple[Path, ...]:
+    """Return a list of directories."""
+    if isinstance(values, (*_TEXTS, Path)) or not isinstance(values, _LISTS):
+        raise InvalidRequest(f"{name} must be a list of directories, not {values!r}", reason="invalid_value")
+    found = tuple(values)
+    for value in found:
+        if not isinstance(value, str | Path):
+            raise InvalidRequest(f"{name} must be a list of directories; {value!r} is none", reason="invalid_value")
+    return tuple(map(Path, found))
 
 
 def contents(name: str, files: object) -> dict[str, bytes]:

@@ -22,6 +22,7 @@ from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
+from ringfence.errors import InternalError
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
+    from ringfence.processes.registry import Registry
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
@@ -93,6 +95,13 @@ class Settings:
     """Where the quota service is that counts instead of this home."""
     database: str | None = None
     """The PostgreSQL server that keeps evidence and budgets instead of a file in this home."""
+    workspace_root: Path | None = None
+    """Where the files of projects lie instead of in this home."""
+
+    @property
+    def files_home(self) -> Path:
+        """The directory whose `workspace` holds the files of projects."""
+        return self.workspace_root or self.home
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,22 @@ class Engine:
     temporary: Once[TmpBroker] | None = None
     grants: Once[GrantDoor] | None = None
     journal: Journal | None = None
+    background: Once[Registry] | None = None
+
+    def processes(self) -> Registry:
+        """Return the processes that run in the background.
+
+        Raises:
+            InternalError: This engine was put together without.
+        """
+        if self.background is None:
+            raise InternalError("this engine keeps no processes")
+        return self.background()
+
+    async def end_processes(self, owner: object) -> None:
+        """End the processes that `owner` started, and wait until nothing is left of them."""
+        if self.background is not None and self.background.made is not None:
+            await self.background.made.end_all(owner)
 
     def release(self, scope: str) -> None:
         """Give back the temporary space that was taken under `scope`; may block."""
@@ -130,9 +155,8 @@ def build(settings: Settings) -> Engine:
     temporary = Once(lambda: make_tmp_broker(settings.home))
     executors = {
         domain: executor
-        for domain, executor in make_executors(settings.home, code, temporary).items()
-        # whoever wants no files touched by a broker wants no history of them either
-        if domain not in settings.switched_off and not (domain == "workspace" and "fs" in settings.switched_off)
+        for domain, executor in make_executors(settings.files_home, code, temporary).items()
+        if domain not in settings.switched_off
     }
     service = settings.budget_service
     database = open_database(settings.home, settings.database)
@@ -145,11 +169,12 @@ def build(settings: Settings) -> Engine:
         clock,
         admission,
         journal,
-        keep=Keepsakes(settings.home, content_store_of(settings.home)),
+        keep=Keepsakes(settings.files_home, content_store_of(settings.home)),
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, keeper, authority, temporary, door, journal)
+    background = Once(lambda: make_registry(journal, clock))
+    return Engine(orchestrator, keeper, authority, temporary, door, journal, background)
 
 
 def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
@@ -209,6 +234,13 @@ def make_audience(home: Path, database: Database) -> Audience | None:
     return Audience(home, database, settings, __version__)
 
 
+def make_registry(journal: Journal, clock: Clock) -> Registry:
+    """Return what keeps the processes of an engine."""
+    from ringfence.processes.registry import Registry  # not at the top: most engines run none
+
+    return Registry(journal, TimeOrdered(), clock)
+
+
 def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     """Return where grants signed with the keys of this home are presented.
 
@@ -251,13 +283,8 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -
 
         return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
 
-    return {
-        "code": lambda: code,
-        "fs": Once(make_fs),
-        "workspace": Once(make_workspace),
-        "tmp": Once(make_tmp),
-        "proc": Once(make_proc),
-    }
+    files: Executors = {"fs": Once(make_fs), "workspace": Once(make_workspace), "tmp": Once(make_tmp)}
+    return {**files, "code": lambda: code, "proc": Once(make_proc)}
 
 
 def make_tmp_broker(home: Path) -> TmpBroker:
@@ -369,7 +396,7 @@ def native_backend(settings: Settings) -> Backend:
     def session(session_id: str, tenant: str) -> SessionWorkspace:
         from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
 
-        return SessionWorkspace.create(settings.home, session_id, tenant=tenant)
+        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
 
     return NativeBackend(
         outfit=lambda spec, counted: outfit(

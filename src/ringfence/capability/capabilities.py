@@ -76,7 +76,7 @@ class Capabilities:
 
     def refusal(self, operation: Operation) -> str | None:
         """Return why `operation` is not allowed, by the capability that came closest; nothing when it is."""
-        if operation.kind == "browser_nav":
+        if operation.kind == "browser_nav" or (operation.kind == "code_run" and operation.ports):  # type: ignore[union-attr]
             from ringfence.operation.form import demands
 
             reasons = [self._refusal(demand) for demand in demands(operation)]

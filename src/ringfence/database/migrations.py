@@ -1,4 +1,4 @@
-"""The one schema of evidence, budgets and used-up grants, as numbered steps that both engines take from any older one.
+"""The one schema of evidence, budgets, grants and keys, as numbered steps that both engines take from any older one.
 
 A step is never changed once it was released: what comes later is a step of its own.
 """
@@ -110,6 +110,7 @@ def names_made(dialect: Dialect) -> frozenset[tuple[str, str]]:
     for step in _STEPS:
         for words in map(str.split, step(dialect)):
             if words[0] == "CREATE":
+                words = [word for word in words if word != "UNIQUE"]
                 made.add((words[1].lower(), words[5] if words[2:5] == ["IF", "NOT", "EXISTS"] else words[2]))
     return frozenset(made)
 
@@ -199,6 +200,28 @@ def _journal(d: Dialect) -> tuple[str, ...]:
     )
 
 
+def _service(d: Dialect) -> tuple[str, ...]:
+    return (
+        # of a key the hash alone: whoever reads the database cannot call with it
+        f"""
+        CREATE TABLE api_key (
+            key_id {d.text} NOT NULL PRIMARY KEY, tenant {d.text} NOT NULL, access {d.text} NOT NULL,
+            name {d.text} NOT NULL, digest {d.blob} NOT NULL, created_ms {d.integer} NOT NULL,
+            expires_ms {d.integer}, revoked_ms {d.integer}
+        ) {d.keyed}
+        """,
+        # what a caller was promised, and what an idempotency key stands for; `request` is there until it is over
+        f"""
+        CREATE TABLE service_exec (
+            exec_id {d.text} NOT NULL PRIMARY KEY, tenant {d.text} NOT NULL, key_digest {d.text},
+            digest {d.text} NOT NULL, created_ms {d.integer} NOT NULL, state {d.text} NOT NULL, owner {d.text} NOT NULL,
+            request {d.text}, ending {d.text}, UNIQUE (tenant, key_digest)
+        ) {d.keyed}
+        """,
+        "CREATE INDEX service_exec_state ON service_exec (state, created_ms)",
+    )
+
+
 def _sandbox_execs(d: Dialect) -> str:
     """Return the view with the twenty columns that tools of the first design read; times are in milliseconds."""
     ids = ("project_id", "task_id", "conversation_id", "skill_id")
@@ -251,6 +274,6 @@ _INDEXES = {field: f"{field} IS NOT NULL" for field in _ID_FIELDS} | {
     "subject_id": "subject_id <> 'local'",
     "outcome": "outcome <> 'succeeded'",
 }
-_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal)
+_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service)
 VERSION: Final = len(_STEPS)
 """The newest version of the schema that this release knows."""

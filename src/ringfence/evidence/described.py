@@ -157,6 +157,8 @@ def _describe_code(operation: CodeRun) -> dict[str, Any]:
         form["packages"] = list(operation.packages)
     if operation.preload:
         form["preload"] = list(operation.preload)
+    if operation.ports:
+        form["ports"] = sorted(operation.ports)
     if operation.files or operation.inputs:
         form["file_count"] = len(operation.files) + len(operation.inputs)
     if operation.language is Language.BASH:
@@ -227,7 +229,8 @@ def _code_of(record: Record, op: Mapping[str, Any], content: bytes | None) -> Co
     else:
         code = ""
     env = {_text(name): "" for name in record.get("env_keys", ())}
-    return CodeRun(language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))))
+    ports = tuple(map(_number, op.get("ports", ())))
+    return CodeRun(language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))), ports=ports)
 
 
 def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | CannotTell:

@@ -150,5 +150,6 @@ class TmpFree:
 
 FsOperation = FsRead | FsWrite | FsList | FsStat | FsMkdir | FsDelete
 TmpOperation = TmpAlloc | TmpFree
+Filing = FsOperation | TmpOperation | WorkspaceOperation
 Browsing = BrowserNav | BrowserExtract | BrowserScreenshot
-Brokered = FsOperation | NetHttp | Browsing | ProcExec | TmpOperation | WorkspaceOperation
+Brokered = Filing | NetHttp | Browsing | ProcExec

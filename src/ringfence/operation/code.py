@@ -16,6 +16,7 @@ MAX_STDIN_BYTES = 64 * 1024 * 1024
 MAX_INPUT_BYTES = 256 * 1024 * 1024
 MAX_INPUT_FILES = 10_000
 MAX_ENVIRONMENT_BYTES = 128 * 1024
+MAX_PORTS = 16
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -48,6 +49,8 @@ class CodeRun:
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     session_id: str | None = None
+    ports: tuple[int, ...] = ()
+    """What it listens on, and whoever may reach into its box may connect to; each has to be granted."""
 
 
 def parse_language(name: object) -> Language:
@@ -80,6 +83,8 @@ def check(operation: CodeRun) -> None:
     for module in operation.preload:
         if not _is_named(_MODULE_NAME, module):
             raise InvalidRequest(f"preload: {module!r} is not a module name", reason="invalid_preload")
+    if operation.ports:
+        _check_ports(operation.ports)
     if operation.session_id is not None and not _is_named(_SESSION_ID, operation.session_id):
         raise InvalidRequest(
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
@@ -113,6 +118,14 @@ def _check_files(name: str, files: Mapping[str, bytes]) -> None:
             raise InvalidRequest(f"{name}: {path!r} is not a path", reason="invalid_path")
     if sum(map(len, files.values())) > MAX_INPUT_BYTES:
         raise InvalidRequest(f"{name}: more than {MAX_INPUT_BYTES} bytes in all", reason="too_large")
+
+
+def _check_ports(ports: tuple[int, ...]) -> None:
+    if len(ports) > MAX_PORTS:
+        raise InvalidRequest(f"ports: more than {MAX_PORTS}", reason="invalid_port")
+    for port in ports:
+        if type(port) is not int or not 0 < port < 65536:
+            raise InvalidRequest(f"ports: {port!r} is not a number from 1 to 65535", reason="invalid_port")
 
 
 def _check_environment(env: Mapping[str, str]) -> None:

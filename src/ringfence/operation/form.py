@@ -23,7 +23,9 @@ _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
 def demands(operation: Operation) -> tuple[Operation, ...]:
-    """Return what must be allowed for `operation` to be allowed: itself, and for a page its download."""
+    """Return what must be allowed for `operation` to be: itself, and for a page its download, for code its ports."""
+    if isinstance(operation, code.CodeRun):
+        return (operation, *map(needs.PortOpen, operation.ports))
     if isinstance(operation, brokered.BrowserNav):
         return (operation, brokered.NetHttp("GET", operation.url))
     return (operation,)

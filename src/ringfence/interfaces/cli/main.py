@@ -92,6 +92,14 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.grant import grant_command
 
         return grant_command
+    if name == "skill":
+        from ringfence.interfaces.cli.skill import skill_command
+
+        return skill_command
+    if name == "serve":
+        from ringfence.interfaces.cli.serve import serve_command
+
+        return serve_command
     if name == "key":
         from ringfence.interfaces.cli.key import key_command
 

@@ -1,0 +1,158 @@
+"""What every door of one service shares: the manager, the keys, the settings; opened together, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringfence.clock import SystemClock
+from ringfence.config import SandboxConfig
+from ringfence.database.address import default_database, open_database
+from ringfence.errors import InternalError
+from ringfence.evidence.correlation import UNKNOWN, Correlation
+from ringfence.facade import SandboxManager
+from ringfence.identifiers import TimeOrdered
+from ringfence.service.keys import ApiKeys
+from ringfence.service.surroundings import runtime_mode
+from ringfence.service.tally import Tallies
+from ringfence.skills.shelf import shelf_of
+
+if TYPE_CHECKING:
+    from ringfence.database.port import Database
+    from ringfence.ports import Clock
+    from ringfence.service.callers import Principal
+    from ringfence.service.settings import ServiceSettings
+
+_ids = TimeOrdered()
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+@dataclass(slots=True, kw_only=True)
+class House:
+    """One running service; routes find it with `door.house_of`."""
+
+    manager: SandboxManager
+    keys: ApiKeys
+    settings: ServiceSettings
+    home: Path
+    database: Database
+    clock: Clock
+    execs: Any = None
+    """The queue of executions, where there is one (`service.execs`)."""
+    skills: Any = None
+    """The skills that are offered, where there are any."""
+    tallies: Tallies = field(default_factory=Tallies)
+    draining: bool = False
+    """Whether no new work is taken any more."""
+    opened: bool = True
+    under_way: int = 0
+    """How many requests that change something are being answered."""
+    idle: asyncio.Event = field(default_factory=_set_event)
+
+    @property
+    def files_home(self) -> Path:
+        """The directory whose `workspace` holds the files of projects."""
+        return self.settings.root_for(runtime_mode()) or self.home
+
+    def manager_for(
+        self, principal: Principal, project_id: str | None = None, correlation: Correlation = UNKNOWN
+    ) -> SandboxManager:
+        """Return a manager that acts for the caller, in one of its projects, and shares the engine of the house."""
+        return self.manager.acting_for(caller=principal.caller, session_id=project_id, correlation=correlation)
+
+    async def note(self, kind: str, members: Mapping[str, Any]) -> None:
+        """Write down what was done to the rules themselves.
+
+        Raises:
+            Unavailable: It cannot be written down.
+        """
+        journal = self.manager.engine.journal
+        if journal is None:
+            raise InternalError("this engine keeps no evidence")
+        known = {"envelope_id": _ids.new("ev"), "time_ms": self.clock.now_ms(), "tenant": "local"}
+        await journal.record({"type": kind, **known, **members})
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a request that changes something, while it is answered."""
+        self.under_way += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if not self.under_way:
+                self.idle.set()
+
+    def begin_draining(self) -> None:
+        """Take no new work from now on."""
+        self.draining = True
+
+    async def start(self) -> None:
+        """Begin to fill the pool, and take over what a service that is gone had promised.
+
+        Raises:
+            Unavailable: The database cannot be used.
+        """
+        _ = self.manager.engine
+        if self.execs is not None:
+            await self.execs.start()
+
+    async def drain(self) -> None:
+        """Take nothing new; let what runs end within `drain_seconds`, and cancel the rest."""
+        self.begin_draining()
+        ending = asyncio.ensure_future(self.execs.close()) if self.execs is not None else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_seconds):
+                await self.idle.wait()
+        if ending is not None:
+            await ending
+
+    async def close(self) -> None:
+        """Close the engine with its journal, and the database."""
+        self.begin_draining()
+        if self.opened:
+            self.opened = False
+            await self.manager.cleanup()
+            await asyncio.to_thread(self.database.close)
+
+
+def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skills: Any = None) -> House:
+    """Put a house together; nothing runs before the first request.
+
+    Raises:
+        InvalidRequest: The policy is broken, or the database's address is none.
+    """
+    url = settings.database or default_database()
+    database, clock = open_database(home, url), SystemClock()
+    directories = (settings.skills,) if settings.skills else ()
+    manager = SandboxManager(
+        config=SandboxConfig(
+            home=home,
+            policy_file=settings.policy,
+            database=url,
+            pool_size=settings.pool_size,
+            workspace_root=settings.root_for(runtime_mode()),
+            skills=directories,
+        )
+    )
+    return House(
+        manager=manager,
+        keys=ApiKeys(database, clock, home, shared=url is not None),
+        settings=settings,
+        home=home,
+        database=database,
+        clock=clock,
+        execs=execs,
+        skills=skills if skills is not None else shelf_of(home, tuple(map(Path, directories))),
+    )

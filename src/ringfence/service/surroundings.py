@@ -1,0 +1,93 @@
+"""What a service can say about where it runs: the kind of system, the Docker beside it, whether files can be made."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_PATIENCE: Final = 3.0
+_REMEMBERED: Final = 30.0
+
+
+@cache
+def runtime_mode() -> str:
+    """Return `linux`, `wsl` or `windows`: which of the settings' roots is meant."""
+    if sys.platform == "win32":
+        return "windows"
+    return "wsl" if "microsoft" in platform.release().lower() else "linux"
+
+
+@dataclass(frozen=True, slots=True)
+class Docker:
+    """The Docker command of this machine and what it talks to; nothing where it does not answer."""
+
+    cli_path: str | None = None
+    version: str | None = None
+    context: str | None = None
+
+
+class DockerWatch:
+    """Asks the Docker command now and then; an answer is remembered, so that looking often costs nothing."""
+
+    def __init__(self) -> None:
+        """Nothing is asked yet."""
+        # protects what is remembered: one asks, the others wait for the answer
+        self._lock = threading.Lock()
+        self._seen = Docker()
+        self._at = float("-inf")
+
+    def look(self) -> Docker:
+        """Return what is there; may block for some seconds."""
+        with self._lock:
+            if time.monotonic() - self._at > _REMEMBERED:
+                self._seen, self._at = _look(), time.monotonic()
+            return self._seen
+
+
+def is_writable(root: Path) -> str | None:
+    """Return why no file can be made in the workspace's root, or nothing where one can; leaves nothing behind."""
+    where = root
+    while not where.exists() and where != where.parent:
+        where = where.parent  # it is made with the first project
+    try:
+        # with O_TMPFILE nothing is ever there under a name; not every file system has it
+        fd = os.open(where, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+        return None
+    except OSError as error:
+        if error.errno not in _NO_TMPFILE:
+            return error.strerror or "it cannot be written"
+    return None if os.access(where, os.W_OK | os.X_OK, effective_ids=True) else "it may not be written"
+
+
+def _look() -> Docker:
+    cli = shutil.which("docker")
+    if cli is None:
+        return Docker()
+    return Docker(cli, _said(cli, "version", "--format", "{{.Server.Version}}"), _said(cli, "context", "show"))
+
+
+def _said(*command: str) -> str | None:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True, text=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()[:200] or None
+
+
+_NO_TMPFILE: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
