@@ -83,7 +83,10 @@ def test_history_over_the_wire(service: Service, keys: dict[str, str]) -> None:
 def test_what_a_run_wrote_is_found_and_what_was_put_is_seen_by_a_run(service: Service, keys: dict[str, str]) -> None:
     key = keys["acme"]
     put(service, key, "shared", "work/in.txt", b"from outside\n")
-    body = {"project_id": "shared", "exec": {"kind": "shell", "command": "bash", "args": ["-c", "cat in.txt > out.txt"]}}
+    body = {
+        "project_id": "shared",
+        "exec": {"kind": "shell", "command": "bash", "args": ["-c", "cat in.txt > out.txt"]},
+    }
     assert service.ask("POST", "/sandbox/execs", body, key=key).status == 201
     assert get(service, key, "shared", "work/out.txt").body == b"from outside\n"
 

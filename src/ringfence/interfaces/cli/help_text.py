@@ -16,6 +16,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
   ringfence skill list|show|validate|invoke|new   tools with a manifest, and schemas for what goes in and comes out
   ringfence metrics                    the same in numbers, for Prometheus
+  ringfence workspace ls|diff|snapshot|restore|reset   a project's files and their history
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -291,6 +292,28 @@ SIGTERM or Ctrl-C lets what runs end first, a second one does not.
 
 Exit codes: 0 it was told to end, 2 usage, 7 another service has this home, or the address is taken.
 """,
+    "workspace": """\
+ringfence workspace ls [PROJECT [PATH]]
+ringfence workspace diff PROJECT [--since SNAPSHOT]
+ringfence workspace snapshot PROJECT [--label TEXT]
+ringfence workspace snapshots PROJECT
+ringfence workspace restore PROJECT SNAPSHOT [--keep]
+ringfence workspace reset PROJECT [--keep]
+ringfence workspace delete PROJECT SNAPSHOT
+
+What the runs of a project (--project of 'ringfence run') left in /workspace/work, and its history. ls without a project
+names the projects. diff says what was added (A), modified (M) and deleted (D) since a snapshot, or since there was
+nothing, and shows texts as a unified diff. restore and reset put another work directory in place in one step; a run
+that is under way adds what it wrote when it ends.
+
+  --since SNAPSHOT   compare with this one
+  --label TEXT       what to call the snapshot in lists
+  --keep             take a snapshot of what is there first
+  --policy FILE      act under this policy; what it does not allow is refused
+  --role R           one of the policy's agent roles
+  --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
+  --json             print one JSON object with the same, and nothing else
+""",
     "errors": """\
 ringfence errors list [--json]
 
@@ -308,5 +331,4 @@ PENDING_COMMANDS = {
     "logs": "long-running processes",
     "send": "long-running processes",
     "kill": "long-running processes",
-    "workspace": "workspaces",
 }

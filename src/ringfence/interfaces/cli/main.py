@@ -84,6 +84,10 @@ def _handler(name: str) -> Handler:
         from ringfence.interfaces.cli.evidence import evidence_command
 
         return evidence_command
+    if name == "workspace":
+        from ringfence.interfaces.cli.workspace import workspace_command
+
+        return workspace_command
     if name == "metrics":
         from ringfence.interfaces.cli.metrics import metrics_command
 
