@@ -118,7 +118,7 @@ _CAPABILITY_BLOCKED = {
         "it was changed by somebody else in the middle of the operation", http_status=409, retryable=True
     ),
     "unreadable": Reason("the file's own permissions forbid it"),
-    "too_large": Reason("more bytes than one operation may move"),
+    "too_large": Reason("more bytes than one operation may move", http_status=413),
     "max_files": Reason("the workspace holds as many files as it may"),
     "max_depth": Reason("the directories lie deeper than allowed"),
     "too_many_entries": Reason("the directory has more entries than one operation may look at"),
