@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from ringfence.evidence.correlation import Correlation
-    from ringfence.facade import ExecutionRequest, SandboxManager
+    from ringfence.facade import SandboxManager
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
     from ringfence.ports import EvidenceSink, Executor
+    from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.skills.provider import SkillsProvider
@@ -92,7 +93,6 @@ _HOME_OF = {
     "ToolDenied": "errors",
     "Unavailable": "errors",
     "Correlation": "evidence.correlation",
-    "ExecutionRequest": "facade",
     "SandboxManager": "facade",
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
@@ -109,6 +109,7 @@ _HOME_OF = {
     "Status": "outcome",
     "EvidenceSink": "ports",
     "Executor": "ports",
+    "ExecutionRequest": "requests",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
     "__version__": "version",
