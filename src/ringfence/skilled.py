@@ -11,7 +11,9 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ringfence.clock import SystemClock
 from ringfence.errors import InvalidRequest
+from ringfence.identifiers import TimeOrdered
 
 if TYPE_CHECKING:
     from ringfence import wiring
@@ -85,7 +87,26 @@ class Skilled(ABC):
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
-        return await asyncio.to_thread(call.outcome_of, skill, result)
+        outcome = await asyncio.to_thread(call.outcome_of, skill, result)
+        if outcome.reason == "output_invalid":
+            await self._note_rejected(skill, outcome, profile.tenant)
+        return outcome
+
+    async def _note_rejected(self, skill: Skill, outcome: SkillOutcome, tenant: str) -> None:
+        """Write down that a program which ended well did not give what it promised: its caller is told it failed."""
+        journal = self._engine().journal
+        if journal is not None:
+            await journal.record(
+                {
+                    "type": "skill.output_invalid",
+                    "envelope_id": TimeOrdered().new("ev"),
+                    "time_ms": SystemClock().now_ms(),
+                    "tenant": tenant,
+                    "exec_id": outcome.result.exec_id,
+                    "skill_id": skill.id,
+                    "reason": "output_invalid",
+                }
+            )
 
     def _asked_there(self) -> Any:
         return self._remote.asking(self._session_id, self._role, self._correlation.members())

@@ -152,6 +152,12 @@ async def test_outputs_that_are_not_valid_are_a_failure(tmp_path: Path) -> None:
     assert (outcome.success, outcome.outputs, outcome.reason) == (False, None, "output_invalid")
     assert outcome.result.error is not None
     assert "'one' is not of type 'integer'" in outcome.result.error
+    exported = said(tmp_path / "home", "evidence", "export", "--format", "log")
+    records = [json.loads(line) for line in exported.splitlines()]
+    noted = [record for record in records if record["type"] == "skill.output_invalid"]
+    assert [(record["exec_id"], record["skill_id"]) for record in noted] == [(outcome.result.exec_id, "add.one")]
+    assert ringfence(tmp_path / "home", "evidence", "verify").returncode == 0
+    assert told(tmp_path / "home", "evidence", "list")["execs"][0]["exec_id"] == outcome.result.exec_id
 
 
 async def test_an_image_that_nothing_here_runs_is_refused_before_anything_runs(tmp_path: Path) -> None:
