@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
     from ringfence.ports import EvidenceSink, Executor
+    from ringfence.processes.process import Process
+    from ringfence.processes.registry import ProcessInfo
+    from ringfence.processes.running import ProcessOutput
     from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
@@ -108,6 +111,9 @@ _HOME_OF = {
     "SandboxType": "outcome",
     "Status": "outcome",
     "EvidenceSink": "ports",
+    "Process": "processes.process",
+    "ProcessInfo": "processes.registry",
+    "ProcessOutput": "processes.running",
     "Executor": "ports",
     "ExecutionRequest": "requests",
     "RiskAssessment": "risk.assessment",
@@ -156,6 +162,9 @@ __all__ = [
     "PolicyGuard",
     "PolicySnapshot",
     "PolicySource",
+    "Process",
+    "ProcessInfo",
+    "ProcessOutput",
     "Profile",
     "ProfileBuilder",
     "QuotaExceeded",

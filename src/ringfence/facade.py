@@ -19,6 +19,7 @@ from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
+from ringfence.background import Background
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
+    from ringfence.managed_workspace import ManagedWorkspace
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace import WorkspaceOperation
 
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
@@ -45,7 +48,7 @@ _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager(Skilled):
+class SandboxManager(Background, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -67,9 +70,9 @@ class SandboxManager(Skilled):
         budget_service: str | None = None,
         database: str | None = None,
         correlation: Correlation = UNKNOWN,
-        skills: Iterable[str | Path] | None = None,
         url: str | None = None,
         api_key: str | None = None,
+        skills: Iterable[str | Path] | None = None,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
@@ -164,7 +167,9 @@ class SandboxManager(Skilled):
             await self._remote.close()
         held, self._held = self._held, None
         if held is not None:
-            if not held.inherited:  # then the space is the parent's, who may still need it
+            if not held.inherited:
+                await held.engine.end_processes(held)
+                # not of one that is inherited: then the space is the parent's, who may still need it
                 await asyncio.to_thread(held.engine.release, self._scope)
             await asyncio.to_thread(held.release)
 
@@ -315,7 +320,7 @@ class SandboxManager(Skilled):
 
     @overload
     async def perform(
-        self, operation: FsOperation | TmpOperation, *, on_output: OnOutput | None = None
+        self, operation: FsOperation | TmpOperation | WorkspaceOperation, *, on_output: OnOutput | None = None
     ) -> BrokerOutcome: ...
 
     @overload
@@ -364,6 +369,17 @@ class SandboxManager(Skilled):
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
+
+    @property
+    def workspace(self) -> ManagedWorkspace:
+        """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own."""
+        from ringfence.managed_workspace import ManagedWorkspace
+
+        if self._session_id is None:
+            raise InvalidRequest(
+                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
+            )
+        return ManagedWorkspace(self.perform)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""

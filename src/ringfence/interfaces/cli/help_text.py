@@ -16,6 +16,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
   ringfence skill list|show|validate|invoke|new   tools with a manifest, and schemas for what goes in and comes out
   ringfence metrics                    the same in numbers, for Prometheus
+  ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -95,6 +96,23 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
                  neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
+""",
+    "mcp": """\
+ringfence mcp [--transport stdio|http] [OPTIONS]
+
+Serve the tools run_code, run_shell, read_file, write_file and list_files to a client of the Model Context Protocol.
+Over stdio, which is for a client that starts this command itself, only messages come out; the log is on stderr.
+Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
+
+  --transport T   stdio (default) or http
+  --host HOST     http: where to listen (default 127.0.0.1)
+  --port PORT     http: (default 8322)
+  --project ID    the project whose files the tools work on (default mcp)
+  --policy FILE   what the policy does not allow is refused, and nothing runs
+  --role R        one of the policy's agent roles
+  --home DIR      where state and evidence are kept, instead of $RINGFENCE_HOME
+
+Needs: pip install 'ringfence[mcp]'
 """,
     "policy": """\
 ringfence policy lint FILE [--json]
@@ -302,7 +320,6 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 }
 
 PENDING_COMMANDS = {
-    "mcp": "the MCP server",
     "approvals": "approvals",
     "ps": "long-running processes",
     "logs": "long-running processes",
