@@ -106,7 +106,8 @@ async def test_files_go_from_one_tool_to_the_next(server: Server) -> None:
 async def test_a_file_is_read_in_parts_that_cut_no_character(server: Server) -> None:
     async with server.client() as client:
         await client.call_tool("write_file", {"path": "work/a", "content": "äöü"})
-        found, offset = "", 0
+        found = ""
+        offset: int | None = 0
         while offset is not None:
             part = structured(await client.call_tool("read_file", {"path": "work/a", "offset": offset, "length": 3}))
             found += part["content"]
@@ -209,7 +210,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol(server: Server) -> No
 async def test_a_client_that_asks_for_progress_hears_of_output_and_of_time(server: Server, era: Era) -> None:
     heard: list[tuple[float, str | None]] = []
 
-    async def on_progress(progress: float, _total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, message))
 
     code = "import time\nfor i in range(8): print(i, flush=True); time.sleep(0.25)"

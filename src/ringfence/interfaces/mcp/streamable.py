@@ -50,7 +50,7 @@ class McpDoor:
         """
         self._house = house
         self._role = role
-        self.server = build(self._seat, offers)
+        self.server = build(self.seat, offers)
         self._sessions = StreamableHTTPSessionManager(
             self.server,
             security_settings=_only_called(hosts),
@@ -85,7 +85,8 @@ class McpDoor:
         scope["user"] = AuthenticatedUser(who)
         await self._sessions.handle_request(scope, receive, send)
 
-    def _seat(self, context: ServerRequestContext[Any, Any]) -> Seat:
+    def seat(self, context: ServerRequestContext[Any, Any]) -> Seat:
+        """Return whom a request acts for: the caller of its key, in the project that its URL names."""
         request = context.request
         if request is None:
             raise no_key()
