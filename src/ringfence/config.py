@@ -36,6 +36,7 @@ class SandboxConfig:
     executors: Mapping[str, bool] | None = None
     budget_service: str | None = None
     database: str | None = None
+    skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
 
     def asked_limits(self) -> tuple[Limits, frozenset[str]]:
@@ -56,8 +57,27 @@ class SandboxConfig:
         limits = self.limits or Limits()
         return (replace(limits, **asked) if asked else limits), frozenset(asked)  # type: ignore[arg-type]
 
+    def refuse_host_settings(self) -> None:
+        """Refuse what only whoever starts a service can say, where the manager is to ask a service.
+
+        Raises:
+            InvalidRequest: Naming the first of it.
+        """
+        for name in ("home", "policy_file", "executors", "budget_service", "database", "pool_size"):
+            if getattr(self, name) is not None:
+                raise of_the_service(name)
+
     def with_limits(self, limits: Limits | None) -> SandboxConfig:
         """Return it with all of these limits instead of its own; `None` leaves them."""
         if limits is None:
             return self
         return replace(self, limits=limits, max_execution_time=None, max_memory=None, max_cpu=None)
+
+
+def of_the_service(what: str) -> InvalidRequest:
+    """Return the error for what a manager with an address cannot be asked for."""
+    return InvalidRequest(
+        f"{what} is the service's own, and cannot be had or set through its address",
+        reason="of_the_service",
+        fix="leave it out, or leave out url=",
+    )

@@ -6,10 +6,11 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
@@ -18,47 +19,36 @@ from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
+from ringfence.background import Background
 from ringfence.capability.limits import Limits
-from ringfence.config import SandboxConfig
+from ringfence.config import SandboxConfig, of_the_service
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
+from ringfence.requests import Content, OutputStream
+from ringfence.requests import ExecutionRequest as ExecutionRequest
+from ringfence.skilled import Skilled
 
 if TYPE_CHECKING:
+    from ringfence.authority.manifest import Manifest
+    from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
+    from ringfence.managed_workspace import ManagedWorkspace
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace import WorkspaceOperation
 
-Content = bytes | str
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
 _NOTHING_STATED: frozenset[str] = frozenset()
 _calls = TimeOrdered()
-_NOTHING: Mapping[str, Content] = MappingProxyType({})
-_LATER = ("docker_url", "confirmation_service", "aio_pool", "url", "api_key")
+_LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionRequest:
-    """One thing to run, in the words of its caller."""
-
-    code: str | bytes
-    language: str = "python"
-    timeout: float | None = None
-    args: Iterable[str] = ()
-    stdin: Content = b""
-    files: Mapping[str, Content] = field(default_factory=lambda: _NOTHING)
-    inputs: Mapping[str, Content] = field(default_factory=lambda: _NOTHING)
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    packages: Iterable[str] = ()
-    preload: Iterable[str] = ()
-    limits: Limits | None = None
-
-
-class SandboxManager:
+class SandboxManager(Background, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -80,6 +70,9 @@ class SandboxManager:
         budget_service: str | None = None,
         database: str | None = None,
         correlation: Correlation = UNKNOWN,
+        url: str | None = None,
+        api_key: str | None = None,
+        skills: Iterable[str | Path] | None = None,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
@@ -88,7 +81,9 @@ class SandboxManager:
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
         the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `correlation` is
-        whose work it is, by which the evidence is found again.
+        whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
+        the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
+        environment's RINGFENCE_API_KEY, tells it who calls.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -114,6 +109,7 @@ class SandboxManager:
             "executors": executors,
             "budget_service": budget_service,
             "database": database,
+            "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         config = replace((config or SandboxConfig()).with_limits(limits), **given)
@@ -139,8 +135,14 @@ class SandboxManager:
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
         self._role = config.role
+        self._skill_directories = arguments.directories("skills", config.skills)
         self._correlation = correlation
         self._caller = NOBODY_ELSE
+        self._remote: Remote | None = None
+        if url is not None or api_key is not None:
+            from ringfence.client.remote import connect  # not at the top: most managers have an engine here
+
+            self._remote = connect(url, api_key, config)
         # whose temporary space it is: another manager of the same session has its own
         self._scope = _calls.new("scope")
         self._usual_request: Request | None = None
@@ -149,7 +151,8 @@ class SandboxManager:
 
     async def __aenter__(self) -> Self:
         """Start filling the pool."""
-        self._engine()
+        if self._remote is None:
+            self._engine()
         return self
 
     async def __aexit__(
@@ -160,9 +163,13 @@ class SandboxManager:
 
     async def cleanup(self) -> None:
         """Destroy the parked workers; the last manager of an engine ends its processes."""
+        if self._remote is not None:
+            await self._remote.close()
         held, self._held = self._held, None
         if held is not None:
-            if not held.inherited:  # then the space is the parent's, who may still need it
+            if not held.inherited:
+                await held.engine.end_processes(held)
+                # not of one that is inherited: then the space is the parent's, who may still need it
                 await asyncio.to_thread(held.engine.release, self._scope)
             await asyncio.to_thread(held.release)
 
@@ -209,17 +216,9 @@ class SandboxManager:
             InvalidRequest: Something about the request is wrong; nothing ran.
             IsolationUnavailable: This machine cannot isolate it; nothing ran.
         """
-        operation = self._operation(request)
-        began = perf_counter_ns()
-        profile = await self._profile(operation, self._requested(request), exec_id)
-        return await self._engine().orchestrator.run(
-            operation,
-            profile,
-            on_output,
-            correlation=self._correlation,
-            built_us=(perf_counter_ns() - began) // 1000,
-            exec_id=exec_id,
-        )
+        asked = self._requested(request)
+        result: ExecutionResult = await self._carry_out(self._operation(request), asked, on_output, exec_id)
+        return result
 
     def acting_for(
         self,
@@ -234,7 +233,10 @@ class SandboxManager:
         What is not given is as it is here. It is for a door that knows who calls: what it runs can touch nothing of
         another tenant.
         """
-        self._engine()
+        if self._remote is None:
+            self._engine()
+        elif caller is not None:
+            raise of_the_service("who calls")
         acting = copy.copy(self)
         acting._caller = caller or self._caller
         acting._session_id = session_id if session_id is not None else self._session_id
@@ -256,6 +258,14 @@ class SandboxManager:
         Raises:
             Unavailable: Grants cannot be checked here: `pip install 'ringfence[law]'`.
         """
+        if self._remote is not None:
+            if tenant is not None or subject_id is not None:
+                raise of_the_service("who calls")
+            async with self._remote.under(grant, call_id) as remote:
+                acting = copy.copy(self)
+                acting._remote = remote
+                yield acting
+            return
         engine = self._engine()
         door = engine.grants
         if door is None:
@@ -275,15 +285,29 @@ class SandboxManager:
             await asyncio.to_thread(presented.close)
             await asyncio.to_thread(engine.release, governed._scope)
 
-    async def _profile(self, operation: Operation, request: Request, exec_id: str | None = None) -> Profile:
+    async def _profile(
+        self, operation: Operation, request: Request, exec_id: str | None = None, manifest: Manifest | None = None
+    ) -> Profile:
         """Return what the call may do; a call that gets no profile is written down as refused."""
-        engine, presented, tool = self._engine(), self._presented, tool_of(operation)
+        engine, presented = self._engine(), self._presented
+        tool = tool_of(operation) if manifest is None else manifest.id
         call_id = _calls.new("call") if presented is None else presented.call_id
         try:
             granted = None if presented is None else await asyncio.to_thread(presented.grant_for, tool)
-            return engine.authority.profile(
-                operation, call_id=call_id, caller=self._caller, role=self._role, request=request, granted=granted
+            profile = engine.authority.profile(
+                operation,
+                call_id=call_id,
+                caller=self._caller,
+                role=self._role,
+                request=request,
+                granted=granted,
+                manifest=manifest,
             )
+            if manifest is not None:
+                from ringfence.skills.confinement import shows_work
+
+                shows_work(profile.capabilities)
+            return profile
         except (Denied, QuotaExceeded, InvalidRequest) as refused:
             caller = self._caller
             tenant, subject_id = (caller.tenant, caller.subject_id) if presented is None else presented.who
@@ -296,7 +320,7 @@ class SandboxManager:
 
     @overload
     async def perform(
-        self, operation: FsOperation | TmpOperation, *, on_output: OnOutput | None = None
+        self, operation: FsOperation | TmpOperation | WorkspaceOperation, *, on_output: OnOutput | None = None
     ) -> BrokerOutcome: ...
 
     @overload
@@ -321,8 +345,20 @@ class SandboxManager:
             request = self._request_for(limits, self._stated | _TIME)
         else:
             request = self._usual()
+        outcome: Outcome = await self._carry_out(operation, request, on_output)
+        return outcome
+
+    async def _carry_out(
+        self, operation: Any, request: Request, on_output: OnOutput | None, exec_id: str | None = None
+    ) -> Any:
+        """Take an operation through the pipeline: the one of this process, or that of the service it is meant for."""
+        if self._remote is not None:
+            if exec_id is not None:
+                raise of_the_service("what an execution is called")
+            asked = self._remote.asking(self._session_id, self._role, self._correlation.members())
+            return await asked.run(operation, request, on_output)
         began = perf_counter_ns()
-        profile = await self._profile(operation, request)
+        profile = await self._profile(operation, request, exec_id)
         return await self._engine().orchestrator.run(
             operation,
             profile,
@@ -331,11 +367,23 @@ class SandboxManager:
             scope=self._scope,
             correlation=self._correlation,
             built_us=(perf_counter_ns() - began) // 1000,
+            exec_id=exec_id,
         )
+
+    @property
+    def workspace(self) -> ManagedWorkspace:
+        """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own."""
+        from ringfence.managed_workspace import ManagedWorkspace
+
+        if self._session_id is None:
+            raise InvalidRequest(
+                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
+            )
+        return ManagedWorkspace(self.perform)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
-        return OutputStream(self, request)
+        return OutputStream(partial(self.execute, request))
 
     @property
     def engine(self) -> wiring.Engine:
@@ -352,10 +400,14 @@ class SandboxManager:
 
     def keep_engine(self) -> None:
         """Leave the engine running until the process ends, for whoever makes a manager for every run."""
+        if self._remote is not None:
+            return
         self._held = engines.keep(self._settings)
         self._scope = f"session {self._session_id}"
 
     def _engine(self) -> wiring.Engine:
+        if self._remote is not None:
+            raise of_the_service("the engine")
         if self._held is None or self._held.inherited:
             self._held = engines.hold(self._settings)
         return self._held.engine
@@ -387,6 +439,9 @@ class SandboxManager:
             limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
         return self._request_for(limits, stated)
 
+    def _within(self, timeout: float | None) -> Request:
+        return self._requested(ExecutionRequest("", timeout=timeout))
+
     def _usual(self) -> Request:
         if self._usual_request is None:
             self._usual_request = self._request_for(self._limits, self._stated)
@@ -404,29 +459,3 @@ class SandboxManager:
             security_mode=self._security_mode,
             require_cgroups=self._require_cgroups,
         )
-
-
-class OutputStream:
-    """The output of one run while it runs; `result` is there once the iteration is over."""
-
-    def __init__(self, manager: SandboxManager, request: ExecutionRequest) -> None:
-        """Nothing runs before the iteration starts."""
-        self._manager = manager
-        self._request = request
-        self.result: ExecutionResult | None = None
-
-    async def __aiter__(self) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield `(stream name, bytes)` in order; leaving the loop early cancels the run."""
-        chunks: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
-        task = asyncio.ensure_future(
-            self._manager.execute(self._request, on_output=lambda name, data: chunks.put_nowait((name, data)))
-        )
-        task.add_done_callback(lambda _: chunks.put_nowait(None))
-        try:
-            while (chunk := await chunks.get()) is not None:
-                yield chunk
-            self.result = await task
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from ringfence import arguments
 from ringfence.capability.limits import Limits
 from ringfence.evidence.correlation import UNKNOWN, Correlation
-from ringfence.facade import Content, ExecutionRequest, SandboxManager
+from ringfence.facade import SandboxManager
 from ringfence.outcome import ExecutionResult, OnOutput, Outcome
 from ringfence.portal import portal
+from ringfence.requests import Content, ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence.operation.brokered import Brokered

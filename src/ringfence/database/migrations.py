@@ -210,20 +210,15 @@ def _service(d: Dialect) -> tuple[str, ...]:
             expires_ms {d.integer}, revoked_ms {d.integer}
         ) {d.keyed}
         """,
-        # what a caller was promised: `request` until it has ended, `answer` from then on
+        # what a caller was promised, and what an idempotency key stands for; `request` is there until it is over
         f"""
         CREATE TABLE service_exec (
-            exec_id {d.text} NOT NULL PRIMARY KEY, tenant {d.text} NOT NULL, subject_id {d.text} NOT NULL,
-            project_id {d.text} NOT NULL, task_id {d.text}, idempotency_key {d.text}, fingerprint {d.text} NOT NULL,
-            submitted_ms {d.integer} NOT NULL, state {d.text} NOT NULL, request {d.text} NOT NULL, answer {d.text}
+            exec_id {d.text} NOT NULL PRIMARY KEY, tenant {d.text} NOT NULL, key_digest {d.text},
+            digest {d.text} NOT NULL, created_ms {d.integer} NOT NULL, state {d.text} NOT NULL, owner {d.text} NOT NULL,
+            request {d.text}, ending {d.text}, UNIQUE (tenant, key_digest)
         ) {d.keyed}
         """,
-        "CREATE INDEX service_exec_time ON service_exec (tenant, submitted_ms, exec_id)",
-        "CREATE INDEX service_exec_open ON service_exec (state, submitted_ms, exec_id) WHERE answer IS NULL",
-        """
-        CREATE UNIQUE INDEX service_exec_once ON service_exec (tenant, subject_id, idempotency_key)
-            WHERE idempotency_key IS NOT NULL
-        """,
+        "CREATE INDEX service_exec_state ON service_exec (state, created_ms)",
     )
 
 

@@ -11,6 +11,7 @@ RingfenceError
 │   └── RuntimeMissing          … reason runtime_missing     no interpreter for the language
 ├── TimedOut                  LLM.TIMEOUT                    something outside did not answer in time
 ├── QuotaExceeded             QUOTA.BUDGET_EXCEEDED          a budget or a ceiling would be exceeded
+│   └── Overloaded              … reason queue_full          too much is waiting already; later there is room
 ├── ExecutionFailed           TOOL.EXECUTION_FAILED          an executor failed, not what it executed
 └── InternalError             UNKNOWN.INTERNAL               our own failure, never the guest's
 
@@ -130,6 +131,12 @@ class QuotaExceeded(RingfenceError):
 
     code = "QUOTA.BUDGET_EXCEEDED"
     default_reason = "budget"
+
+
+class Overloaded(QuotaExceeded):
+    """As much as may wait is waiting; nothing was taken on, and the same request may be taken later."""
+
+    default_reason = "queue_full"
 
 
 class ExecutionFailed(RingfenceError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ from ringfence.facade import SandboxManager
 from ringfence.identifiers import TimeOrdered
 from ringfence.service.keys import ApiKeys
 from ringfence.service.surroundings import runtime_mode
+from ringfence.service.tally import Tallies
+from ringfence.skills.shelf import shelf_of
 
 if TYPE_CHECKING:
     from ringfence.database.port import Database
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
     from ringfence.service.settings import ServiceSettings
 
 _ids = TimeOrdered()
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,9 +51,13 @@ class House:
     """The queue of executions, where there is one (`service.execs`)."""
     skills: Any = None
     """The skills that are offered, where there are any."""
+    tallies: Tallies = field(default_factory=Tallies)
     draining: bool = False
     """Whether no new work is taken any more."""
-    opened: bool = field(default=True)
+    opened: bool = True
+    under_way: int = 0
+    """How many requests that change something are being answered."""
+    idle: asyncio.Event = field(default_factory=_set_event)
 
     @property
     def files_home(self) -> Path:
@@ -68,20 +82,49 @@ class House:
         known = {"envelope_id": _ids.new("ev"), "time_ms": self.clock.now_ms(), "tenant": "local"}
         await journal.record({"type": kind, **known, **members})
 
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a request that changes something, while it is answered."""
+        self.under_way += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if not self.under_way:
+                self.idle.set()
+
     def begin_draining(self) -> None:
         """Take no new work from now on."""
         self.draining = True
 
-    async def close(self) -> None:
-        """Let what runs end within `drain_seconds`, cancel the rest, and close the engine with its journal."""
-        self.begin_draining()
-        if not self.opened:
-            return
-        self.opened = False
+    async def start(self) -> None:
+        """Begin to fill the pool, and take over what a service that is gone had promised.
+
+        Raises:
+            Unavailable: The database cannot be used.
+        """
+        _ = self.manager.engine
         if self.execs is not None:
-            await self.execs.close()
-        await self.manager.cleanup()
-        await asyncio.to_thread(self.database.close)
+            await self.execs.start()
+
+    async def drain(self) -> None:
+        """Take nothing new; let what runs end within `drain_seconds`, and cancel the rest."""
+        self.begin_draining()
+        ending = asyncio.ensure_future(self.execs.close()) if self.execs is not None else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_seconds):
+                await self.idle.wait()
+        if ending is not None:
+            await ending
+
+    async def close(self) -> None:
+        """Close the engine with its journal, and the database."""
+        self.begin_draining()
+        if self.opened:
+            self.opened = False
+            await self.manager.cleanup()
+            await asyncio.to_thread(self.database.close)
 
 
 def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skills: Any = None) -> House:
@@ -92,6 +135,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
     """
     url = settings.database or default_database()
     database, clock = open_database(home, url), SystemClock()
+    directories = (settings.skills,) if settings.skills else ()
     manager = SandboxManager(
         config=SandboxConfig(
             home=home,
@@ -99,6 +143,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             database=url,
             pool_size=settings.pool_size,
             workspace_root=settings.root_for(runtime_mode()),
+            skills=directories,
         )
     )
     return House(
@@ -109,5 +154,5 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
         database=database,
         clock=clock,
         execs=execs,
-        skills=skills,
+        skills=skills if skills is not None else shelf_of(home, tuple(map(Path, directories))),
     )

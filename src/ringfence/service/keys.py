@@ -204,6 +204,18 @@ class ApiKeys:
         self._read_at = float("-inf")
 
 
+def told(key: ApiKey) -> dict[str, Any]:
+    """Return what a record says about a key that was made or revoked."""
+    members: dict[str, Any] = {
+        "key_id": key.key_id,
+        "kind": "api",
+        "access": str(key.access),
+        "tenant": LOCAL if key.tenant == EVERY_TENANT else key.tenant,
+        "every_tenant": key.tenant == EVERY_TENANT,
+    }
+    return members if key.expires_ms is None else {**members, "expires_at_ms": key.expires_ms}
+
+
 def _digest(text: str) -> bytes:
     """Return what is kept of a key; its secret has 256 random bits, so no slow hash is needed."""
     return hashlib.sha256(text.encode()).digest()

@@ -12,7 +12,6 @@ from ringfence import ExecutionRequest, InvalidRequest, Limits, SandboxManager, 
 from ringfence.capability.limits import MIB
 from ringfence.clock import SystemClock
 from ringfence.executors.code import CodeExecutor
-from ringfence.facade import OutputStream
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun
@@ -192,5 +191,5 @@ class TestEngines:
 
 def test_a_stream_runs_nothing_before_it_is_read(asked: list[CodeRun]) -> None:
     manager = SandboxManager()
-    OutputStream(manager, ExecutionRequest("1"))
+    manager.stream(ExecutionRequest("1"))
     assert asked == []

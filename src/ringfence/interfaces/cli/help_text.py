@@ -11,8 +11,10 @@ ringfence: run what a model wrote, in real isolation.
   ringfence bench                      measure the promised speed on this machine
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
   ringfence grant issue|attenuate|inspect|revoke   what an agent may do in one call, signed
-  ringfence key create|list|revoke     the keys that sign grants
+  ringfence key create|list|revoke     the keys that sign grants, and those that call the service
+  ringfence serve                      the same over HTTP, for agents and tools, on this machine or beyond
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
+  ringfence skill list|show|validate|invoke|new   tools with a manifest, and schemas for what goes in and comes out
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence errors list                every error code and reason, and what it means
@@ -215,6 +217,30 @@ the home, so the next call reads only what is new.
   --no-aliases   without the older names of the same numbers
   --openmetrics  in the OpenMetrics 1.0 form
 """,
+    "skill": """\
+ringfence skill list [--skills DIR]... [--json]                  the skills there are
+ringfence skill show ID [--skills DIR]... [--json]               one of them: what it takes, gives and may do
+ringfence skill validate [DIR]... [--skills DIR]... [--json]     everything that is wrong, with its place and its fix
+ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and print its outputs as JSON
+ringfence skill new ID [--skills DIR]                            make one from the template
+
+A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
+file.search) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
+validate is a skill, or a directory of skills.
+
+  --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}
+  --timeout S          wall-clock seconds, at most what its manifest allows
+  --project ID         whose /workspace/work it sees, where its manifest allows that
+  --policy FILE        call it under this policy
+  --role R             one of the policy's agent roles
+  --home DIR           where state and evidence are kept, instead of $RINGFENCE_HOME
+  --json               one JSON object with outputs and result, and nothing else
+
+Exit codes of invoke are those of run; 1 also when the outputs are not what the manifest says. validate gives 2 when
+there are errors, and 0 with warnings alone.
+
+  ringfence skill invoke shell.run --inputs '{"command": "ls -l"}' --project p1
+""",
     "grant": """\
 ringfence grant issue --tool T --call ID [OPTIONS]       sign what the policy gives a role for one call; print the token
 ringfence grant attenuate TOKEN|- [OPTIONS]              take something away from it; needs no key and asks nobody
@@ -244,6 +270,7 @@ Exit codes: 0 ok, 2 usage, 3 the grant is not good (the reason says why), 7 ther
 """,
     "key": """\
 ringfence key create [--days N] [--json]
+ringfence key create --access A [--tenant T] [--name N] [--days N] [--json]
 ringfence key list [--json]
 ringfence key revoke KEY_ID [--json]
 
@@ -251,8 +278,36 @@ The keys that sign grants, in $RINGFENCE_HOME/keys, which nobody else may read. 
 what they signed until their own days are over, so making a new key is how keys are rotated. A revoked key is void at
 once, with everything it signed.
 
-  --days N       create: how long the key is good for; default 90
+With --access the key is one that calls the service ('ringfence serve'). It is shown once; its hash alone is kept. What
+it is for: agent runs things in its tenant, operator sees and stops them, auditor reads their evidence, admin does all
+of it for every tenant, and makes keys.
+
+  --access A     create: admin, operator, auditor or agent
+  --tenant T     create: whose it is, 1 to 63 lower-case letters, digits, - or _; default local. For operators and
+                 auditors of the whole instance: '*'
+  --name N       create: what its caller is called in evidence; a new key of the same name takes over from an old one
+  --days N       create: how long the key is good for; default 90 for grants, and without end for --access
   --json         one JSON object, and nothing else
+""",
+    "serve": """\
+ringfence serve [--host H] [--port P] [--policy FILE] [--database URL] [--workspace-root DIR] [--skills DIR]
+                [--config FILE]
+
+Serve this home over HTTP: executions, processes, workspaces, skills and evidence, under the same law as the command.
+Callers send 'Authorization: Bearer KEY'; on loopback the first key is made and shown when there is none. Beyond
+loopback nothing is served without keys. $RINGFENCE_HOME/service.sock serves the owner of the home without one.
+SIGTERM or Ctrl-C lets what runs end first, a second one does not.
+
+  --host H              where to listen; default 127.0.0.1
+  --port P              default 8321; 0 takes any that is free
+  --policy FILE         what callers may do; without one, what the built-in policy gives
+  --database URL        a PostgreSQL server for evidence, budgets and keys, instead of a file in this home
+  --workspace-root DIR  the directory whose workspace/projects holds the projects' files, instead of this home
+  --skills DIR          a directory of skills
+  --config FILE         instead of $RINGFENCE_HOME/config.toml: sections [server] and [sandbox], whose keys can also be
+                        set as RINGFENCE_SERVER_PORT, RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS and so on
+
+Exit codes: 0 it was told to end, 2 usage, 7 another service has this home, or the address is taken.
 """,
     "errors": """\
 ringfence errors list [--json]
@@ -265,8 +320,6 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 }
 
 PENDING_COMMANDS = {
-    "serve": "the HTTP service",
-    "skill": "skills",
     "approvals": "approvals",
     "ps": "long-running processes",
     "logs": "long-running processes",

@@ -1,4 +1,4 @@
-"""`ringfence key create|list|revoke`: the keys that sign grants; making a new one is how they are rotated."""
+"""`ringfence key create|list|revoke`: the keys that sign grants, and with `--access` those that call a service."""
 
 from __future__ import annotations
 
@@ -10,49 +10,108 @@ from ringfence.errors import Unavailable
 from ringfence.interfaces.cli.options import StrictParser, positive_count
 
 if TYPE_CHECKING:
+    import argparse
+
     from ringfence.authority.issuer_key import IssuerKey
     from ringfence.interfaces.cli.grant_desk import Desk
 
 _DAY_MS = 24 * 3600 * 1000
+_ACCESSES = ("admin", "operator", "auditor", "agent")
 
 
 def key_command(words: Sequence[str]) -> int:
     """Carry out `ringfence key …` and return the exit code."""
-    parser = StrictParser(prog="ringfence key")
-    parser.add_argument("action", choices=("create", "list", "revoke"))
-    parser.add_argument("key_id", nargs="?")
-    parser.add_argument("--days", type=positive_count)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(list(words))
-    if (options.key_id is None) is (options.action == "revoke"):
-        parser.error("revoke needs the id of a key" if options.key_id is None else f"{options.action} takes no id")
-    if options.days is not None and options.action != "create":
-        parser.error("--days is for create")
-
-    from ringfence.interfaces.cli.grant_desk import open_desk
-    from ringfence.interfaces.cli.noting import note
-
-    desk = open_desk()
+    options = _parsed(words)
     match options.action:
         case "create":
-            days = 90 if options.days is None else options.days
-            made = desk.keys.create(valid_ms=days * _DAY_MS)
-            note(desk.home, "admin.key_created", {"key_id": made.key_id, "expires_at_ms": made.expires_at})
-            shown: Any = _fields(desk, [made])[0]
+            shown = _create(options)
         case "revoke":
-            revoked = desk.keys.revoke(options.key_id)
-            note(desk.home, "admin.key_revoked", {"key_id": revoked.key_id})
-            shown = _fields(desk, [revoked])[0]
+            shown = _revoke(options.key_id)
         case _:
-            shown = {"keys": _fields(desk, desk.keys.list_keys())}
+            shown = {"keys": _list()}
     if options.json:
         import json
 
         sys.stdout.write(json.dumps(shown) + "\n")
     else:
         sys.stdout.writelines(_line(fields) for fields in shown.get("keys", [shown]))
+        if "key" in shown:
+            sys.stdout.write(f"{shown['key']}\n")
+            sys.stdout.flush()
+            sys.stderr.write("ringfence: this is the only time the key is shown; keep it where nobody else reads it\n")
     sys.stdout.flush()
     return 0
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    parser = StrictParser(prog="ringfence key")
+    parser.add_argument("action", choices=("create", "list", "revoke"))
+    parser.add_argument("key_id", nargs="?")
+    parser.add_argument("--access", choices=_ACCESSES)
+    parser.add_argument("--tenant")
+    parser.add_argument("--name")
+    parser.add_argument("--days", type=positive_count)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(list(words))
+    if (options.key_id is None) is (options.action == "revoke"):
+        parser.error("revoke needs the id of a key" if options.key_id is None else f"{options.action} takes no id")
+    for name in ("access", "tenant", "name", "days"):
+        if getattr(options, name) is not None and options.action != "create":
+            parser.error(f"--{name} is for create")
+    if options.access is None and (options.tenant is not None or options.name is not None):
+        parser.error("--tenant and --name are for API keys: give --access too")
+    return options
+
+
+def _create(options: argparse.Namespace) -> dict[str, Any]:
+    if options.access is not None:
+        from ringfence.interfaces.cli.api_key import create_key
+        from ringfence.workspaces.home import default_home
+
+        return create_key(
+            default_home(),
+            options.access,
+            tenant=options.tenant or "local",
+            name=options.name or "",
+            days=options.days,
+        )
+    from ringfence.interfaces.cli.grant_desk import open_desk
+    from ringfence.interfaces.cli.noting import note
+
+    desk = open_desk()
+    made = desk.keys.create(valid_ms=(options.days or 90) * _DAY_MS)
+    note(desk.home, "admin.key_created", {"key_id": made.key_id, "kind": "grant", "expires_at_ms": made.expires_at})
+    return _fields(desk, [made])[0]
+
+
+def _revoke(key_id: str) -> dict[str, Any]:
+    from ringfence.interfaces.cli.api_key import revoke_key
+    from ringfence.workspaces.home import default_home
+
+    revoked_here = revoke_key(default_home(), key_id)
+    if revoked_here is not None:
+        return revoked_here
+    from ringfence.interfaces.cli.grant_desk import open_desk
+    from ringfence.interfaces.cli.noting import note
+
+    desk = open_desk()
+    revoked = desk.keys.revoke(key_id)
+    note(desk.home, "admin.key_revoked", {"key_id": revoked.key_id, "kind": "grant"})
+    return _fields(desk, [revoked])[0]
+
+
+def _list() -> list[dict[str, Any]]:
+    from ringfence.interfaces.cli.api_key import list_keys
+    from ringfence.workspaces.home import default_home
+
+    home = default_home()
+    api_keys = list_keys(home)
+    if not (home / "keys").is_dir():  # and without asking for the library that signs grants
+        return api_keys
+    from ringfence.interfaces.cli.grant_desk import open_desk
+
+    desk = open_desk()
+    return [*_fields(desk, desk.keys.list_keys()), *api_keys]
 
 
 def _fields(desk: Desk, keys: Sequence[IssuerKey]) -> list[dict[str, Any]]:
@@ -60,6 +119,7 @@ def _fields(desk: Desk, keys: Sequence[IssuerKey]) -> list[dict[str, Any]]:
     return [
         {
             "key_id": key.key_id,
+            "kind": "grant",
             "state": _state(desk, key, signs),
             "fingerprint": key.fingerprint,
             "public": key.public.hex(),
@@ -89,8 +149,20 @@ def _state(desk: Desk, key: IssuerKey, signs: str | None) -> str:
 
 
 def _line(fields: dict[str, Any]) -> str:
-    from ringfence.interfaces.cli.grant_desk import shown_time
+    if fields["kind"] == "api":
+        until = "" if fields["expires_at"] is None else f"  until {_shown(fields['expires_at'])}"
+        named = f"  {fields['name']}" if fields["name"] else ""
+        return (
+            f"{fields['key_id']}  api    {fields['state']:8}  {fields['access']} of {fields['tenant']}{named}{until}\n"
+        )
+    until = f"until {_shown(fields['expires_at'])}"
+    return f"{fields['key_id']}  grant  {fields['state']:8}  {until}  {fields['fingerprint']}\n"
 
-    return (
-        f"{fields['key_id']}  {fields['state']:8}  until {shown_time(fields['expires_at'])}  {fields['fingerprint']}\n"
-    )
+
+def _shown(ms: int) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"

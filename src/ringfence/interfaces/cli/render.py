@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from ringfence.errors import RingfenceError
@@ -19,44 +18,10 @@ _EXIT_BY_STATUS = {
 }
 
 
-def result_fields(result: ExecutionResult) -> dict[str, Any]:
-    """Return every field of a result as plain JSON values."""
-    return {
-        "success": result.success,
-        "status": str(result.status),
-        "exit_code": result.exit_code,
-        "stdout": result.stdout,
-        "stderr": result.stderr,
-        "stdout_bytes": result.stdout_bytes,
-        "stderr_bytes": result.stderr_bytes,
-        "stdout_truncated": result.stdout_truncated,
-        "stderr_truncated": result.stderr_truncated,
-        "killed_by": result.killed_by,
-        "risk": result.risk,
-        "sandbox_id": result.sandbox_id,
-        "timed_out": result.timed_out,
-        "killed": result.killed,
-        "error": result.error,
-        "error_code": result.error_code,
-        "reason": result.reason,
-        "elapsed_ms": result.elapsed_ms,
-        "cpu_ms": result.cpu_ms,
-        "memory_peak_bytes": result.memory_peak_bytes,
-        "sandbox_type": str(result.sandbox_type),
-        "backend": result.backend,
-        "isolation": result.isolation.to_dict(),
-        "artifacts": [artifact.to_dict() for artifact in result.artifacts],
-        "files_written": list(result.files_written),
-        "exec_id": result.exec_id,
-        "evidence_id": result.evidence_id,
-        "out": dict(result.out),
-        "used": asdict(result.used),
-        "notes": list(result.notes),
-    }
-
-
 def result_json(result: ExecutionResult) -> str:
     """Return the result as one line; non-ASCII is escaped, so nothing in it can drive a terminal."""
+    from ringfence.outcome_form import result_fields  # a run without --json does not pay for it
+
     return _line_of_json(result_fields(result))
 
 

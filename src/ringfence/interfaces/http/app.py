@@ -9,7 +9,10 @@ from typing import Final
 from fastapi import FastAPI
 
 from ringfence.interfaces.http import problem
+from ringfence.interfaces.http.document import document
 from ringfence.interfaces.http.gate import Gate
+from ringfence.interfaces.http.headers import Frame
+from ringfence.interfaces.http.limits import Limits
 from ringfence.service.house import House
 from ringfence.version import __version__
 
@@ -21,12 +24,26 @@ RESOURCES: Final = (
 
 def build(house: House) -> FastAPI:
     """Return the application for one house."""
-    app = FastAPI(title="Ringfence", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Ringfence", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.house = house
     problem.install(app)
     for name in RESOURCES:
         found = f"ringfence.interfaces.http.{name}"
         if importlib.util.find_spec(found) is not None:
             app.include_router(importlib.import_module(found).router)
+    # the last one added is the first that a request meets
     app.add_middleware(Gate)
+    app.add_middleware(Limits)
+    if house.settings.cors_origins:
+        from starlette.middleware.cors import CORSMiddleware
+
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=house.settings.cors_origins,
+            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_headers=("Authorization", "Content-Type", "Idempotency-Key", "X-Request-Id"),
+            expose_headers=("X-Request-Id", "Retry-After"),
+        )
+    app.add_middleware(Frame)
+    document(app)
     return app

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import Denied, RingfenceError, Unavailable
 from ringfence.interfaces.http.door import house_of, no_key
 from ringfence.interfaces.http.problem import response
 from ringfence.service.callers import Principal
+from ringfence.service.house import House
 
 OPEN_PATHS: Final = frozenset({"/sandbox/health"})
 """What answers to everybody, if not with everything."""
+_OF_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, never listened on
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Gate:
@@ -23,25 +28,58 @@ class Gate:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, with its principal, or answer that it needs a key."""
+        """Pass the request on with its principal, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
+        house = house_of(connection)
+        known = getattr(connection.state, "principal", None)  # the owner's socket says so itself
         try:
-            principal = await self._principal(connection)
+            if not isinstance(known, Principal):
+                _require_own_host(connection, house)
+                known = await _caller(connection, house)
+            if known is None and scope["path"] not in OPEN_PATHS:
+                raise no_key()
+            is_work = scope.get("method", "GET") not in _READING
+            if house.draining and is_work:
+                raise Unavailable("the service is about to end", reason="draining", retry_after_seconds=5)
         except RingfenceError as refused:
             await response(refused)(scope, receive, send)
             return
-        connection.state.principal = principal
-        await self._app(scope, receive, send)
+        connection.state.principal = known
+        with house.working() if is_work else nullcontext():
+            await self._app(scope, receive, send)
 
-    async def _principal(self, connection: HTTPConnection) -> Principal | None:
-        known = getattr(connection.state, "principal", None)  # the owner's socket says so itself
-        if isinstance(known, Principal):
-            return known
-        scheme, _, key = connection.headers.get("authorization", "").partition(" ")
-        found = await house_of(connection).keys.find(key.strip()) if scheme.lower() == "bearer" else None
-        if found is None and connection.url.path not in OPEN_PATHS:
-            raise no_key()
-        return found
+
+async def _caller(connection: HTTPConnection, house: House) -> Principal | None:
+    given = connection.headers.getlist("authorization")
+    if len(given) != 1:  # of two nobody can say which one is meant
+        return None
+    scheme, _, key = given[0].partition(" ")
+    return await house.keys.find(key.strip()) if scheme.lower() == "bearer" else None
+
+
+def _require_own_host(connection: HTTPConnection, house: House) -> None:
+    """Refuse what is addressed to another name: a web page whose name was made to point here (DNS rebinding).
+
+    A service that others reach by names of their own knows them from `server.allowed_hosts`, or takes any.
+    """
+    settings = house.settings
+    name = _without_port(connection.headers.get("host", ""))
+    if not name:  # no browser leaves it out
+        return
+    if not settings.is_loopback and not settings.allowed_hosts:
+        return
+    own = {*_OF_THIS_MACHINE, *(host.lower() for host in settings.allowed_hosts)}
+    if settings.host not in _EVERYWHERE:
+        own.add(settings.host.lower())
+    if name not in own:
+        raise Denied("the Host header names another place than this service", reason="foreign_host")
+
+
+def _without_port(host: str) -> str:
+    host = host.strip().lower().rstrip(".")
+    if host.startswith("["):
+        return host[: host.find("]") + 1]
+    return host.partition(":")[0].rstrip(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -90,27 +91,32 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RingfenceError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _of_framework)
-    app.add_exception_handler(Exception, _unforeseen)
 
 
 async def _ours(request: Request, error: Exception) -> Response:
     if not isinstance(error, RingfenceError):
         return await _unforeseen(request, error)
-    if error.answer.http_status >= 500:
-        _log.error("request %s: %s/%s", request_id_of(request), error.code, error.reason, exc_info=_traced(error))
+    if isinstance(error, InternalError):
+        log_failure(request, error)
+    elif error.answer.http_status >= 500:
+        _log.warning("request %s: %s %s", request_id_of(request), error.code, error.reason)
     return response(error, show_fix=_mends(request))
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     """Say where the request is wrong, and repeat nothing of it."""
     found = error.errors() if isinstance(error, RequestValidationError) else []
+    if any(entry["loc"] == ("body",) for entry in found) and not _is_json(request.headers.get("content-type", "")):
+        return response(InvalidRequest("the body must be application/json", reason="unsupported_media_type"))
     if any(entry["type"] == "json_invalid" for entry in found):
         return response(InvalidRequest("the body is not JSON", reason="malformed"))
     told = "; ".join(f"{_place(entry['loc'])}: {_harmless(entry['msg'])}" for entry in found[:_MOST_TOLD])
     return response(InvalidRequest(told or "the request is not as this path takes it"))
 
 
-async def _of_framework(_: Request, error: Exception) -> Response:
+async def _of_framework(request: Request, error: Exception) -> Response:
+    if isinstance(error.__cause__, RingfenceError):  # raised while the framework read the body
+        return await _ours(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 500
     reason, text = _OF_THE_FRAMEWORK.get(status, ("invalid_request", "the request cannot be taken"))
     answer = response(InvalidRequest(text, reason=reason))
@@ -121,8 +127,14 @@ async def _of_framework(_: Request, error: Exception) -> Response:
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
-    _log.error("request %s: %s", request_id_of(request), type(error).__name__, exc_info=error)
-    return response(InternalError("an error nobody foresaw"), show_fix=False)
+    log_failure(request, error)
+    return response(InternalError("an error nobody foresaw"))
+
+
+def log_failure(connection: HTTPConnection, error: Exception) -> None:
+    """Write down where we failed; not the message, which may quote what the caller sent."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("request %s failed with %s\n%s", request_id_of(connection), type(error).__name__, where)
 
 
 def request_id_of(connection: HTTPConnection) -> str:
@@ -135,16 +147,17 @@ def _mends(connection: HTTPConnection) -> bool:
     return isinstance(principal, Principal) and principal.may(Access.OPERATOR)
 
 
-def _traced(error: RingfenceError) -> RingfenceError | None:
-    return error if isinstance(error, InternalError) else None
-
-
 def _headers(error: RingfenceError, status: int) -> Mapping[str, str]:
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     if status in (429, 503) and error.answer.retryable:
         return {"Retry-After": str(error.details.get("retry_after_seconds", 1))}
     return {}
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -1,0 +1,95 @@
+"""Operations and what is asked for them, as the service's JSON takes them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.operation.code import Language
+
+if TYPE_CHECKING:
+    from ringfence.operation.brokered import Brokered
+    from ringfence.operation.code import CodeRun
+
+_KINDS: Final = {Language.BASH: "shell"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What a manager says of each of its operations: for which project, in which role, within which limits."""
+
+    session_id: str | None = None
+    role: str | None = None
+    correlation: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    isolation: str = "auto"
+    security_mode: str | None = None
+    require_cgroups: bool = False
+    grant: tuple[str, str] | None = field(default=None, repr=False)
+    """A signed grant, and the call it is presented for."""
+
+    def headers(self) -> dict[str, str]:
+        """Return what goes beside the body: a grant is a secret, and bodies are kept."""
+        if self.grant is None:
+            return {}
+        token, call_id = self.grant
+        return {"X-Ringfence-Grant": token, "X-Ringfence-Call": call_id}
+
+    def within(self, limits: Mapping[str, float]) -> Asking:
+        """Return the same with these limits."""
+        return replace(self, limits=limits)
+
+
+def exec_form(operation: CodeRun, asking: Asking) -> dict[str, Any]:
+    """Return the body that has the service run code."""
+    form: dict[str, Any] = {"kind": _KINDS.get(operation.language, str(operation.language)), "code": operation.code}
+    if operation.args:
+        form["args"] = list(operation.args)
+    if operation.env:
+        form["env"] = dict(operation.env)
+    if operation.stdin:
+        form["stdin_b64"] = base64.b64encode(operation.stdin).decode()
+    if operation.packages:
+        form["packages"] = list(operation.packages)
+    if operation.preload:
+        form["preload"] = list(operation.preload)
+    body = {"exec": form, **_around(asking)}
+    if operation.files:
+        body["files"] = _files(operation.files)
+    if operation.inputs:
+        body["inputs"] = _files(operation.inputs)
+    return body
+
+
+def operation_form(operation: Brokered, asking: Asking) -> dict[str, Any]:
+    """Return the body that has the service carry out a brokered operation."""
+    from ringfence.operation.form import to_json  # not at the top: the command only runs code
+
+    return {"operation": to_json(operation), **_around(asking)}
+
+
+def _around(asking: Asking) -> dict[str, Any]:
+    body: dict[str, Any] = {"ephemeral": True} if asking.session_id is None else {"project_id": asking.session_id}
+    overrides: dict[str, Any] = {}
+    if asking.limits:
+        overrides["limits"] = dict(asking.limits)
+    if asking.isolation != "auto":
+        overrides["isolation"] = asking.isolation
+    if asking.security_mode is not None:
+        overrides["security_mode"] = asking.security_mode
+    if asking.require_cgroups:
+        overrides["require_cgroups"] = True
+    if asking.role is not None:
+        overrides["role"] = asking.role
+    if overrides:
+        body["policy_overrides"] = overrides
+    if asking.correlation:
+        body["correlation"] = dict(asking.correlation)
+    return body
+
+
+def _files(files: Mapping[str, bytes]) -> list[dict[str, str]]:
+    return [{"path": path, "content_b64": base64.b64encode(content).decode()} for path, content in files.items()]

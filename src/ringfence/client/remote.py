@@ -1,0 +1,137 @@
+"""A service as a manager holds it: its operations awaited in an event loop, and cancelled there with their task."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ringfence.client.address import parse_address
+from ringfence.client.forms import Asking
+from ringfence.client.lane import Lane
+from ringfence.client.service import Service
+from ringfence.client.transport import Stop, Transport
+from ringfence.errors import InvalidRequest, RingfenceError
+from ringfence.operation.code import CodeRun
+
+if TYPE_CHECKING:
+    from ringfence.authority.layers import Request
+    from ringfence.config import SandboxConfig
+    from ringfence.operation.brokered import Brokered
+    from ringfence.outcome import OnOutput, Outcome
+
+KEY_VARIABLE: Final = "RINGFENCE_API_KEY"
+_T = TypeVar("_T")
+
+
+class Remote:
+    """What a manager has instead of an engine."""
+
+    def __init__(self, service: Service, lane: Lane | None = None, asking: Asking | None = None) -> None:
+        """Ask this service, from threads of the lane."""
+        self._service = service
+        self._lane = lane or Lane()
+        self._asking = asking or Asking()
+        self._handles: set[str] = set()
+
+    @property
+    def service(self) -> Service:
+        """The service, for whoever waits in a thread of its own."""
+        return self._service
+
+    def asking(self, session_id: str | None, role: str | None, correlation: Mapping[str, str]) -> Remote:
+        """Return the same service, asked in this role for the files of this session."""
+        return self._with(replace(self._asking, session_id=session_id, role=role, correlation=correlation))
+
+    @asynccontextmanager
+    async def under(self, grant: str, call_id: str) -> AsyncIterator[Remote]:
+        """Give the same service, asked under a signed grant beside its policy; afterwards the grant is used up.
+
+        Raises:
+            InvalidRequest: The grant or the call has characters that no header can carry.
+        """
+        given: tuple[tuple[str, object], ...] = (("grant", grant), ("call_id", call_id))
+        for name, value in given:
+            if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
+                raise InvalidRequest(f"{name} must be printable ASCII text", reason="invalid_text")
+        remote = self._with(replace(self._asking, grant=(grant, call_id)))
+        try:
+            yield remote
+        finally:
+            await remote.wait(lambda stop: remote._service.end_call(remote._asking, stop))
+
+    async def run(self, operation: CodeRun | Brokered, request: Request, on_output: OnOutput | None = None) -> Outcome:
+        """Have the service take an operation through its pipeline; cancelling the task cancels it there.
+
+        Raises:
+            RingfenceError: As the pipeline raises them; and what went wrong on the way to it.
+        """
+        asking = replace(
+            self._asking,
+            limits=request.limits,
+            isolation=str(request.isolation),
+            security_mode=None if request.security_mode is None else str(request.security_mode),
+            require_cgroups=request.require_cgroups,
+        )
+        told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
+        if isinstance(operation, CodeRun):
+            return await self.wait(lambda stop: self._service.execute(operation, asking, told, stop))
+        outcome = await self.wait(lambda stop: self._service.perform(operation, asking, told, stop))
+        self._note_space(operation, outcome)
+        return outcome
+
+    async def wait(self, work: Callable[[Stop], _T]) -> _T:
+        """Have a thread do what waits for the service; a cancelled task has it stopped, and waits until it has."""
+        stop = Stop()
+        future = self._lane.submit(lambda: work(stop))
+        waiting = asyncio.wrap_future(future)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            stop.now()
+            if not future.cancel():  # a thread has begun it, and ends it there, too, before it is done
+                await asyncio.gather(waiting, return_exceptions=True)
+            raise
+
+    async def close(self) -> None:
+        """Give the temporary space back that nobody has freed, and close the connections."""
+        from ringfence.operation.brokered import TmpFree
+
+        while self._handles:
+            space = TmpFree(self._handles.pop())
+            with suppress(RingfenceError):  # a service that is gone has given it back itself
+                await self.wait(partial(self._service.perform, space, self._asking, None))
+        self._service.close()
+
+    def _with(self, asking: Asking) -> Remote:
+        other = Remote(self._service, self._lane, asking)
+        other._handles = self._handles
+        return other
+
+    def _note_space(self, operation: Brokered, outcome: Outcome) -> None:
+        if operation.kind == "tmp_alloc" and isinstance(handle := outcome.out.get("handle"), str):
+            self._handles.add(handle)
+        elif operation.kind == "tmp_free":
+            self._handles.discard(getattr(operation, "handle", ""))
+
+
+def connect(url: object, api_key: object = None, config: SandboxConfig | None = None) -> Remote:
+    """Return the service at `url` for a manager of this configuration; nothing is sent yet.
+
+    Raises:
+        InvalidRequest: The address or the key is none, or the configuration has what is the service's to say.
+    """
+    if config is not None:
+        config.refuse_host_settings()
+    return Remote(Service(Transport(parse_address(url), os.environ.get(KEY_VARIABLE) if api_key is None else api_key)))
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, on_output: OnOutput) -> OnOutput:
+    def tell(name: str, data: bytes) -> None:
+        loop.call_soon_threadsafe(on_output, name, data)
+
+    return tell

@@ -1,0 +1,142 @@
+"""`ringfence serve`: the service of one home, on its port and its socket, until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringfence.errors import InvalidRequest, Unavailable
+from ringfence.interfaces.cli.options import StrictParser
+from ringfence.workspaces.home import default_home
+
+if TYPE_CHECKING:
+    from ringfence.service.house import House
+    from ringfence.service.settings import ServiceSettings
+
+
+def serve_command(words: Sequence[str]) -> int:
+    """Carry out `ringfence serve` and return the exit code."""
+    options = _parsed(words)
+    try:
+        import fastapi as _fastapi  # noqa: F401  to say what is missing before anything is opened
+        import uvicorn as _uvicorn  # noqa: F401
+    except ImportError as error:
+        raise Unavailable(
+            f"the service needs the library {error.name}",
+            reason="extra_missing",
+            fix="pip install 'ringfence[server]'",
+        ) from error
+    from ringfence.service.listening import only_service_of
+
+    home = default_home()
+    settings = _settings(options, home)
+    with only_service_of(home):
+        return _serve(home, settings)
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    parser = StrictParser(prog="ringfence serve")
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=_port)
+    parser.add_argument("--policy")
+    parser.add_argument("--database")
+    parser.add_argument("--workspace-root")
+    parser.add_argument("--skills")
+    parser.add_argument("--config", type=Path)
+    return parser.parse_args(list(words))
+
+
+def _port(word: str) -> int:
+    if not word.isascii() or not word.isdigit() or int(word) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {word!r}")
+    return int(word)
+
+
+def _settings(options: argparse.Namespace, home: Path) -> ServiceSettings:
+    from ringfence.arguments import database
+    from ringfence.service.settings import read_settings
+
+    given = options.config
+    settings = read_settings(given or home / "config.toml", must_exist=given is not None, environment=os.environ)
+    said: dict[str, Any] = {
+        "host": options.host,
+        "port": options.port,
+        "policy": options.policy,
+        "database": None if options.database is None else database(options.database),
+        "skills": options.skills,
+    }
+    if options.workspace_root is not None:
+        root = str(Path(options.workspace_root).absolute())
+        said |= dict.fromkeys(("workspace_root", "workspace_root_win", "workspace_root_wsl"), root)
+    return replace(settings, **{name: value for name, value in said.items() if value is not None})
+
+
+def _serve(home: Path, settings: ServiceSettings) -> int:
+    import asyncio
+    import logging
+
+    from ringfence.interfaces.http.server import serve
+    from ringfence.service.house import open_house
+    from ringfence.service.listening import home_socket, open_port
+
+    logging.basicConfig(level=logging.WARNING, format="ringfence: %(asctime)s %(message)s", stream=sys.stderr)
+    # first: whoever cannot listen must neither make a key nor start a pool
+    with open_port(settings.host, settings.port) as port, home_socket(home) as owners:
+        house = open_house(home, settings)
+        first_key = _first_key(house)
+        address = port.getsockname()
+        shown = f"http://{_host(str(address[0]))}:{address[1]}"
+
+        def ready() -> None:
+            _say(house, shown, first_key)
+
+        asyncio.run(serve(house, (port, owners), ready))
+    return 0
+
+
+def _first_key(house: House) -> str | None:
+    """Return a new key for admins where nobody has any, and only this machine can use it.
+
+    Raises:
+        InvalidRequest: Others could reach a service that has no keys.
+    """
+    import asyncio
+
+    from ringfence.service.callers import Access
+    from ringfence.service.keys import told
+
+    if house.keys.has_active():
+        return None
+    if not house.settings.is_loopback:
+        raise InvalidRequest(
+            f"{house.settings.host} can be reached from outside, and there are no API keys",
+            reason="keys_needed",
+            fix="make one first: ringfence key create --access admin",
+        )
+    made, text = house.keys.create(Access.ADMIN, name="first")
+    asyncio.run(house.note("admin.key_created", told(made)))
+    return text
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _say(house: House, address: str, first_key: str | None) -> None:
+    from ringfence.service.listening import SOCKET_NAME
+
+    lines = [f"ringfence: serving {address} and {house.home / SOCKET_NAME}"]
+    if first_key is not None:
+        lines += [
+            "ringfence: this home had no API key; here is one for its admin, shown this once:",
+            f"  {first_key}",
+            "ringfence: to use it:",
+            f"  curl -H 'Authorization: Bearer {first_key}' {address}/sandbox/health",
+        ]
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,35 @@
+"""The OpenAPI document: what the framework knows of the routes, and the problems that any of them can answer with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+
+from ringfence.interfaces.http.problem import Problem, documented
+
+ANYWHERE: Final = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 500, 503)
+"""What the gate, the limits or the law can answer for any path."""
+
+
+def document(app: FastAPI) -> None:
+    """Have the application describe its errors as they are."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is not None:
+            return app.openapi_schema
+        made = plain()
+        schemas = made.setdefault("components", {}).setdefault("schemas", {})
+        schemas["Problem"] = Problem.model_json_schema()
+        for name in ("HTTPValidationError", "ValidationError"):  # the framework's own form, which nobody ever sees
+            schemas.pop(name, None)
+        for path in made.get("paths", {}).values():
+            for operation in path.values():
+                answers = operation.setdefault("responses", {})
+                for status, problem in documented(*ANYWHERE).items():
+                    if str(status) == "422" or str(status) not in answers:
+                        answers[str(status)] = problem
+        return made
+
+    app.openapi = described  # type: ignore[method-assign]  # how the framework has it replaced

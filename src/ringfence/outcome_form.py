@@ -1,0 +1,267 @@
+"""Outcomes as JSON and back: the one form in which the command, the service and its client tell what came of a run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, Final, TypeVar
+
+from ringfence.errors import InvalidRequest, Unavailable
+from ringfence.outcome import (
+    Artifact,
+    BrokerOutcome,
+    Budget,
+    Effect,
+    ExecutionResult,
+    FileChanges,
+    Layers,
+    SandboxType,
+    Status,
+)
+
+Form = Mapping[str, Any]
+ArtifactOf = Callable[[str, int, str], Artifact]
+"""Makes the artifact whose path, size and digest are known, and whose bytes are elsewhere."""
+_T = TypeVar("_T")
+
+
+def result_fields(result: ExecutionResult) -> dict[str, Any]:
+    """Return every field of a result that a person or a program may ask for, as plain JSON values."""
+    return {
+        "success": result.success,
+        "status": str(result.status),
+        "exit_code": result.exit_code,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "stdout_truncated": result.stdout_truncated,
+        "stderr_truncated": result.stderr_truncated,
+        "killed_by": result.killed_by,
+        "risk": result.risk,
+        "sandbox_id": result.sandbox_id,
+        "timed_out": result.timed_out,
+        "killed": result.killed,
+        "error": result.error,
+        "error_code": result.error_code,
+        "reason": result.reason,
+        "elapsed_ms": result.elapsed_ms,
+        "cpu_ms": result.cpu_ms,
+        "memory_peak_bytes": result.memory_peak_bytes,
+        "sandbox_type": str(result.sandbox_type),
+        "backend": result.backend,
+        "isolation": result.isolation.to_dict(),
+        "artifacts": [artifact.to_dict() for artifact in result.artifacts],
+        "files_written": list(result.files_written),
+        "exec_id": result.exec_id,
+        "evidence_id": result.evidence_id,
+        "out": dict(result.out),
+        "used": asdict(result.used),
+        "notes": list(result.notes),
+    }
+
+
+def result_form(result: ExecutionResult) -> dict[str, Any]:
+    """Return the fields with all that `read_result` needs to make an equal result of them."""
+    form = result_fields(result)
+    for name, raw, text in (
+        ("stdout_b64", result.stdout_raw, result.stdout),
+        ("stderr_b64", result.stderr_raw, result.stderr),
+    ):
+        if "\ufffd" in text:  # perhaps not UTF-8, and then the text has lost what the bytes were
+            form[name] = base64.b64encode(raw).decode()
+    changes = result.changes
+    form["changes"] = {
+        "sizes": list(changes.sizes),
+        "deleted": list(changes.deleted),
+        "uncollected": [list(entry) for entry in changes.uncollected],
+        "complete": changes.complete,
+        "kept": changes.kept,
+    }
+    form["tasks_peak"] = result.tasks_peak
+    return form
+
+
+def broker_form(outcome: BrokerOutcome) -> dict[str, Any]:
+    """Return what came of a brokered operation as plain JSON values, its content among them."""
+    return {
+        "operation": outcome.operation,
+        "out": _plain(outcome.out),
+        "content_b64": None if outcome.content is None else base64.b64encode(outcome.content).decode(),
+        "used": asdict(outcome.used),
+        "effects": [{"kind": effect.kind, "meta": dict(effect.meta)} for effect in outcome.effects],
+        "exec_id": outcome.exec_id,
+        "evidence_id": outcome.evidence_id,
+    }
+
+
+def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionResult:
+    """Return the result that `result_form` wrote; members that are not known are another release's, and left out.
+
+    Raises:
+        Unavailable: It is no result.
+    """
+    form = _object(form)
+    layers = _object(form.get("isolation", {}))
+    return ExecutionResult(
+        status=_one_of(Status, form, "status"),
+        exit_code=_maybe(form, "exit_code", int),
+        stdout_raw=_output(form, "stdout"),
+        stderr_raw=_output(form, "stderr"),
+        stdout_bytes=_take(form, "stdout_bytes", int),
+        stderr_bytes=_take(form, "stderr_bytes", int),
+        stdout_truncated=_take(form, "stdout_truncated", bool),
+        stderr_truncated=_take(form, "stderr_truncated", bool),
+        killed_by=_maybe(form, "killed_by", str),
+        error=_maybe(form, "error", str),
+        error_code=_maybe(form, "error_code", str),
+        reason=_maybe(form, "reason", str),
+        elapsed_ms=float(_take(form, "elapsed_ms", (int, float))),
+        cpu_ms=_take(form, "cpu_ms", int),
+        memory_peak_bytes=_maybe(form, "memory_peak_bytes", int),
+        sandbox_id=_take(form, "sandbox_id", str),
+        sandbox_type=_one_of(SandboxType, form, "sandbox_type"),
+        backend=_take(form, "backend", str),
+        isolation=Layers(
+            namespaces=_texts(layers, "namespaces"),
+            capabilities_empty=_take(layers, "capabilities_empty", bool),
+            no_new_privs=_take(layers, "no_new_privs", bool),
+            seccomp_filters=_take(layers, "seccomp_filters", int),
+            landlock_abi=_take(layers, "landlock_abi", int),
+            cgroup=_take(layers, "cgroup", str),
+            host_uid=_take(layers, "host_uid", int),
+            memory_limit=_take(layers, "memory_limit", str),
+            notes=_texts(layers, "notes"),
+        ),
+        artifacts=tuple(_artifact(entry, artifact_of) for entry in _take(form, "artifacts", list)),
+        files_written=_texts(form, "files_written"),
+        changes=_changes(form.get("changes", {})),
+        tasks_peak=_maybe(form, "tasks_peak", int),
+        notes=_texts(form, "notes"),
+        exec_id=_take(form, "exec_id", str),
+        evidence_id=_maybe(form, "evidence_id", str),
+        risk=_maybe(form, "risk", str),
+    )
+
+
+def read_broker(form: object) -> BrokerOutcome:
+    """Return the outcome that `broker_form` wrote.
+
+    Raises:
+        Unavailable: It is none.
+    """
+    form = _object(form)
+    content = _maybe(form, "content_b64", str)
+    return BrokerOutcome(
+        operation=_take(form, "operation", str),
+        out=_object(form.get("out", {})),
+        content=None if content is None else _bytes("content_b64", content),
+        used=_used(form.get("used", {})),
+        effects=tuple(
+            Effect(_take(effect, "kind", str), _object(effect.get("meta", {})))
+            for effect in map(_object, _take(form, "effects", list))
+        ),
+        exec_id=_take(form, "exec_id", str),
+        evidence_id=_maybe(form, "evidence_id", str),
+    )
+
+
+def wrong_form(what: str) -> Unavailable:
+    """Return the error for an answer that no service of this release gives."""
+    return Unavailable(
+        f"the service's answer has no {what} that can be read",
+        reason="bad_answer",
+        fix="see that the address is a ringfence service of the same release",
+    )
+
+
+_COUNTED: Final = tuple(field.name for field in fields(Budget))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(member) for name, member in value.items()}
+    return [_plain(member) for member in value] if isinstance(value, list | tuple) else value
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong_form("object")
+    return value
+
+
+def _take(form: Form, name: str, kind: type[_T] | tuple[type[_T], ...]) -> _T:
+    """Return a member of this type."""
+    value = form.get(name)
+    # true is a whole number to Python, and to nobody else
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise wrong_form(f"{name!r}")
+    return value
+
+
+def _maybe(form: Form, name: str, kind: type[_T]) -> _T | None:
+    """Return a member of this type; it may be absent or null."""
+    return None if form.get(name) is None else _take(form, name, kind)
+
+
+def _one_of(kind: Any, form: Form, name: str) -> Any:
+    try:
+        return kind(form.get(name))
+    except ValueError:
+        raise wrong_form(f"{name!r}") from None
+
+
+def _texts(form: Form, name: str) -> tuple[str, ...]:
+    values = _take(form, name, list)
+    if not all(isinstance(value, str) for value in values):
+        raise wrong_form(f"{name!r}")
+    return tuple(values)
+
+
+def _output(form: Form, name: str) -> bytes:
+    encoded = _maybe(form, f"{name}_b64", str)
+    if encoded is not None:
+        return _bytes(f"{name}_b64", encoded)
+    try:
+        return _take(form, name, str).encode()
+    except UnicodeEncodeError:  # half a character: JSON can write it, UTF-8 cannot
+        raise wrong_form(f"{name!r}") from None
+
+
+def _bytes(name: str, encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (ValueError, binascii.Error):
+        raise wrong_form(f"{name!r}") from None
+
+
+def _artifact(entry: object, artifact_of: ArtifactOf) -> Artifact:
+    form = _object(entry)
+    return artifact_of(_take(form, "path", str), _take(form, "size", int), _take(form, "sha256", str))
+
+
+def _used(value: object) -> Budget:
+    form = _object(value)
+    try:
+        return Budget(**{name: _maybe(form, name, int) for name in _COUNTED if name in form})  # type: ignore[arg-type]
+    except InvalidRequest:  # beyond what anything can have used
+        raise wrong_form("'used'") from None
+
+
+def _changes(value: object) -> FileChanges:
+    form = _object(value)
+    if not form:
+        return FileChanges()
+    sizes = _take(form, "sizes", list)
+    uncollected = [_texts({"uncollected": entry}, "uncollected") for entry in _take(form, "uncollected", list)]
+    if any(not isinstance(size, int) for size in sizes) or any(len(entry) != 2 for entry in uncollected):
+        raise wrong_form("'changes'")
+    return FileChanges(
+        sizes=tuple(sizes),
+        deleted=_texts(form, "deleted"),
+        uncollected=tuple((path, why) for path, why in uncollected),
+        complete=_take(form, "complete", bool),
+        kept=_take(form, "kept", bool),
+    )

@@ -1,0 +1,55 @@
+"""What a program asks a manager for: one thing to run, and its output while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ringfence.capability.limits import Limits
+from ringfence.outcome import ExecutionResult
+
+Content = bytes | str
+_NOTHING: Mapping[str, Content] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRequest:
+    """One thing to run, in the words of its caller."""
+
+    code: str | bytes
+    language: str = "python"
+    timeout: float | None = None
+    args: Iterable[str] = ()
+    stdin: Content = b""
+    files: Mapping[str, Content] = field(default_factory=lambda: _NOTHING)
+    inputs: Mapping[str, Content] = field(default_factory=lambda: _NOTHING)
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    packages: Iterable[str] = ()
+    preload: Iterable[str] = ()
+    limits: Limits | None = None
+
+
+class OutputStream:
+    """The output of one run while it runs; `result` is there once the iteration is over."""
+
+    def __init__(self, execute: Callable[..., Coroutine[Any, Any, ExecutionResult]]) -> None:
+        """Nothing runs before the iteration starts; `execute` takes `on_output`."""
+        self._execute = execute
+        self.result: ExecutionResult | None = None
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield `(stream name, bytes)` in order; leaving the loop early cancels the run."""
+        chunks: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+        task = asyncio.ensure_future(self._execute(on_output=lambda name, data: chunks.put_nowait((name, data))))
+        task.add_done_callback(lambda _: chunks.put_nowait(None))
+        try:
+            while (chunk := await chunks.get()) is not None:
+                yield chunk
+            self.result = await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)

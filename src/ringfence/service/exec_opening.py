@@ -1,0 +1,45 @@
+"""Puts the queue of a house together from the house's settings, its manager, its database and its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringfence.identifiers import TimeOrdered
+from ringfence.service.admission import Caps
+from ringfence.service.exec_finder import Finder
+from ringfence.service.exec_store import ExecStore
+from ringfence.service.execs import Execs
+
+if TYPE_CHECKING:
+    from ringfence.service.house import House
+    from ringfence.service.settings import ServiceSettings
+
+_TENANTS_IN_LINE = 4
+"""So many tenants can have as many waiting as one tenant may, before the line of the whole instance is full."""
+
+
+def open_execs(house: House) -> Execs:
+    """Return the queue of `house`; `Execs.start` takes over what an earlier service had promised."""
+    return Execs(
+        house.manager_for,
+        ExecStore(house.database),
+        Finder(house.database, house.files_home),
+        clock=house.clock,
+        identifiers=TimeOrdered(),
+        caps=caps_of(house.settings),
+        drain_seconds=house.settings.drain_seconds,
+    )
+
+
+def caps_of(settings: ServiceSettings) -> Caps:
+    """Return the caps that the settings ask for; 0 is no cap of its own."""
+    return Caps(
+        instance=settings.max_concurrent_execs,
+        tenant=settings.max_concurrent_per_tenant or None,
+        space=settings.max_concurrent_per_space or None,
+        user=settings.max_concurrent_per_user or None,
+        waiting=_TENANTS_IN_LINE * settings.queue_size,
+        waiting_of_tenant=settings.queue_size,
+        waiting_of_space=settings.queue_size if settings.max_concurrent_per_space else None,
+        waiting_of_user=settings.queue_size if settings.max_concurrent_per_user else None,
+    )

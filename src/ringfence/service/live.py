@@ -1,0 +1,74 @@
+"""One execution of this service from the moment it is asked for until somebody can be told how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ringfence.evidence.projections.exec_row import COLUMNS
+from ringfence.outcome import ExecutionResult, Status
+from ringfence.service import exec_views
+from ringfence.service.admission import Claim, Turn
+from ringfence.service.events import Ring
+
+if TYPE_CHECKING:
+    from ringfence.errors import RingfenceError
+    from ringfence.evidence.correlation import Correlation
+    from ringfence.service.callers import Principal
+    from ringfence.service.exec_form import ExecForm
+    from ringfence.service.exec_views import View
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """One execution that waits or runs here."""
+
+    exec_id: str
+    who: Principal
+    form: ExecForm
+    created_ms: int
+    finished: asyncio.Future[None]
+    ring: Ring = field(default_factory=Ring)
+    status: Status = Status.QUEUED
+    promised: bool = False
+    turn: Turn | None = None
+    task: asyncio.Task[None] | None = None
+    result: ExecutionResult | None = None
+    error: RingfenceError | None = None
+
+    @property
+    def view(self) -> View:
+        """What can be said of it now."""
+        if self.result is not None:
+            return exec_views.finished(self.who.tenant, self.form.project_id, self.result)
+        return exec_views.unfinished(self.who.tenant, self.form.project_id, self.exec_id, self.status)
+
+    def claim(self) -> Claim:
+        """On whose account it takes its turn."""
+        return claim_by(self.who, self.form.correlation)
+
+    def row(self) -> View:
+        """Return the row of 003 for what may be in no record yet."""
+        request, correlation = self.form.request, self.form.correlation
+        return {
+            **dict.fromkeys(COLUMNS),
+            "exec_id": self.exec_id,
+            "project_id": self.form.project_id,
+            "task_id": correlation.task_id,
+            "conversation_id": correlation.conversation_id,
+            "skill_id": correlation.skill_id,
+            "cmd": request.language,
+            "cwd": self.form.cwd,
+            "env_keys": sorted(request.env),
+            "status": str(self.status),
+        }
+
+    def line(self) -> View:
+        """Return it as a line of a list."""
+        return {**self.row(), "evidence_id": None, "error_code": None, "reason": None, "operation": "code_run"}
+
+
+def claim_by(who: Principal, correlation: Correlation) -> Claim:
+    """Return on whose account something runs; a user that the caller does not name is the caller."""
+    return Claim(who.tenant, correlation.user_id or who.caller.subject_id, correlation.space_id)

@@ -1,0 +1,82 @@
+"""What ended a moment ago and is kept nowhere else: events for who comes again, results of runs that leave no files."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ringfence.service import exec_views
+
+if TYPE_CHECKING:
+    from ringfence.errors import RingfenceError
+    from ringfence.outcome import ExecutionResult
+    from ringfence.service.events import Ring
+
+MOST_BYTES: Final = 32 * 1024 * 1024
+MOST_KEPT: Final = 1024
+_EACH: Final = 2048  # about what an entry costs beside what it holds
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One execution that is over."""
+
+    tenant: str
+    ring: Ring
+    result: ExecutionResult | None
+    """Of a run that left no files, and so can be read nowhere else."""
+    error: RingfenceError | None
+    size: int
+
+    def view(self, exec_id: str) -> exec_views.View:
+        """Return what there is to say of it; asked for what its records do not hold."""
+        if self.result is not None:
+            return exec_views.finished(self.tenant, None, self.result)
+        status = exec_views.status_of(self.error)
+        told = exec_views.never_began(exec_id, status, self.error)
+        return exec_views.finished(self.tenant, None, told)
+
+
+class Recent:
+    """The last of them, within bounds; may be read from any thread."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES, most_kept: int = MOST_KEPT) -> None:
+        """Nothing ended yet."""
+        self._most_bytes = most_bytes
+        self._most_kept = most_kept
+        self._size = 0
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        # protects the two above: who looks something up does so in a thread
+        self._turn = threading.Lock()
+
+    def keep(
+        self,
+        exec_id: str,
+        tenant: str,
+        ring: Ring,
+        result: ExecutionResult | None,
+        error: RingfenceError | None,
+        project_id: str | None,
+    ) -> None:
+        """Keep what ended, and let go of the oldest for it; what its project has need not be here too."""
+        own = result if result is not None and (project_id is None or not result.sandbox_id) else None
+        size = _EACH + ring.size + (0 if own is None else _size_of(own))
+        with self._turn:
+            if size > self._most_bytes:
+                return
+            self._kept[exec_id] = Kept(tenant, ring, own, error, size)
+            self._size += size
+            while self._size > self._most_bytes or len(self._kept) > self._most_kept:
+                self._size -= self._kept.popitem(last=False)[1].size
+
+    def find(self, exec_id: str) -> Kept | None:
+        """Return what is still here of an execution."""
+        with self._turn:
+            return self._kept.get(exec_id)
+
+
+def _size_of(result: ExecutionResult) -> int:
+    artifacts = sum(len(artifact.content) for artifact in result.artifacts)
+    return len(result.stdout_raw) + len(result.stderr_raw) + artifacts
