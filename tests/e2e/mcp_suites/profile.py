@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.mcp_servers import new_key
 
 from ringfence.facade import ExecutionRequest, SandboxManager
 from ringfence.interfaces.mcp.offer import Arguments, Offer, hints_of_tool
-from ringfence.interfaces.mcp.server import built_in
+from ringfence.interfaces.mcp.server import BUILT_IN, Offers
 from ringfence.interfaces.mcp.standalone import application
 from ringfence.interfaces.mcp.streamable import McpDoor
 from ringfence.operation.brokered import FsRead
@@ -113,10 +112,6 @@ def fixture(name: str) -> Offer:
 
 
 FIXTURES = tuple(map(fixture, BLOCKS))
-
-
-async def offers(manager: SandboxManager) -> Sequence[Offer]:
-    return (*await built_in(manager), *FIXTURES)
 
 
 class Extras:
@@ -235,7 +230,7 @@ class Announcing(uvicorn.Server):
 def main(home: Path) -> None:
     key = new_key(home)
     house = open_house(home, usual_settings())
-    door = McpDoor(house, offers=offers)
+    door = McpDoor(house, offers=Offers((*BUILT_IN, *FIXTURES)))
     Extras(door)
     app = WithKey(application(house, door), key)
     asyncio.run(Announcing(uvicorn.Config(app, port=0, log_level="warning", access_log=False)).serve())
