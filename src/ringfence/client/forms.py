@@ -68,7 +68,12 @@ def operation_form(operation: Brokered, asking: Asking) -> dict[str, Any]:
     """Return the body that has the service carry out a brokered operation."""
     from ringfence.operation.form import to_json  # not at the top: the command only runs code
 
-    return {"operation": to_json(operation), **_around(asking)}
+    body: dict[str, Any] = {"operation": to_json(operation)}
+    if asking.session_id is not None:
+        body["project_id"] = asking.session_id
+    if asking.correlation:
+        body["correlation"] = dict(asking.correlation)
+    return body
 
 
 def _around(asking: Asking) -> dict[str, Any]:

@@ -36,7 +36,8 @@ class Remote:
         self._service = service
         self._lane = lane or Lane()
         self._asking = asking or Asking()
-        self._handles: set[str] = set()
+        self._taken: dict[str, Asking] = {}
+        """Temporary space that nobody has freed yet, and for whom it was taken."""
 
     @property
     def service(self) -> Service:
@@ -101,22 +102,22 @@ class Remote:
         """Give the temporary space back that nobody has freed, and close the connections."""
         from ringfence.operation.brokered import TmpFree
 
-        while self._handles:
-            space = TmpFree(self._handles.pop())
+        while self._taken:
+            handle, asking = self._taken.popitem()
             with suppress(RingfenceError):  # a service that is gone has given it back itself
-                await self.wait(partial(self._service.perform, space, self._asking, None))
+                await self.wait(partial(self._service.perform, TmpFree(handle), asking, None))
         self._service.close()
 
     def _with(self, asking: Asking) -> Remote:
         other = Remote(self._service, self._lane, asking)
-        other._handles = self._handles
+        other._taken = self._taken
         return other
 
     def _note_space(self, operation: Brokered, outcome: Outcome) -> None:
         if operation.kind == "tmp_alloc" and isinstance(handle := outcome.out.get("handle"), str):
-            self._handles.add(handle)
+            self._taken[handle] = self._asking
         elif operation.kind == "tmp_free":
-            self._handles.discard(getattr(operation, "handle", ""))
+            self._taken.pop(getattr(operation, "handle", ""), None)
 
 
 def connect(url: object, api_key: object = None, config: SandboxConfig | None = None) -> Remote:

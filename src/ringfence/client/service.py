@@ -185,7 +185,10 @@ class Service:
                     for event in read_events(lines):
                         retrying = Retrying()
                         if event.kind == "result":
-                            return self._result(event.data)
+                            result = self._result(event.data)
+                            if on_output is not None:
+                                _tell_rest(result, told, on_output)
+                            return result
                         if event.kind == "problem":
                             raise read_problem(event.data) or wrong_form("problem")
                         if event.kind == "output" and on_output is not None:
@@ -236,12 +239,20 @@ def _exec_id(answer: object) -> str:
 
 
 def _tell(name: str, offset: int, data: bytes, told: dict[str, int], on_output: OnOutput) -> None:
-    """Pass on what is new of one stream: after a lost connection it begins again."""
+    """Pass on what is new of one stream: after a lost connection it begins again.
+
+    After a piece that the service no longer had, the rest of the stream is told from the result, in its order.
+    """
     known = told.get(name, 0)
-    new = data[max(0, known - offset) :]
-    if new:
+    if offset <= known < offset + len(data):
         told[name] = offset + len(data)
-        on_output(name, new)
+        on_output(name, data[known - offset :])
+
+
+def _tell_rest(result: ExecutionResult, told: Mapping[str, int], on_output: OnOutput) -> None:
+    for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
+        if rest := data[told.get(name, 0) :]:
+            on_output(name, rest)
 
 
 def _json(body: bytes) -> Any:

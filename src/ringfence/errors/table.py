@@ -257,7 +257,6 @@ _VALIDATION_FAILED = {
     "too_large": Reason("the request has more bytes than are taken"),
     "too_many_files": Reason("the request has more files than are taken"),
     "of_the_service": Reason("only whoever starts the service can say it, not whoever has its address"),
-    "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows"),
     "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows", http_status=403),
     "wrong_command": Reason("the command or its arguments are none that the kind of execution has", http_status=400),
     "idempotency_mismatch": Reason("the idempotency key was used for another request", http_status=409),
