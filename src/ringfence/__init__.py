@@ -49,12 +49,17 @@ if TYPE_CHECKING:
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
     from ringfence.ports import EvidenceSink, Executor
+    from ringfence.processes.process import Process
+    from ringfence.processes.registry import ProcessInfo
+    from ringfence.processes.running import ProcessOutput
     from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.skills.provider import SkillsProvider
+    from ringfence.skills.skill import Skill, SkillOutcome
     from ringfence.version import __version__
     from ringfence.workspaces.agent import AgentWorkspace
-    from ringfence.world import ToolCall, WorldInterface, act_node
+    from ringfence.world import RunCodeTool, ToolCall, WorldInterface, act_node
 
 _HOME_OF = {
     "Grant": "authority.grant",
@@ -106,12 +111,19 @@ _HOME_OF = {
     "SandboxType": "outcome",
     "Status": "outcome",
     "EvidenceSink": "ports",
+    "Process": "processes.process",
+    "ProcessInfo": "processes.registry",
+    "ProcessOutput": "processes.running",
     "Executor": "ports",
     "ExecutionRequest": "requests",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
     "__version__": "version",
     "AgentWorkspace": "workspaces.agent",
+    "Skill": "skills.skill",
+    "SkillOutcome": "skills.skill",
+    "SkillsProvider": "skills.provider",
+    "RunCodeTool": "world",
     "ToolCall": "world",
     "WorldInterface": "world",
     "act_node": "world",
@@ -150,18 +162,25 @@ __all__ = [
     "PolicyGuard",
     "PolicySnapshot",
     "PolicySource",
+    "Process",
+    "ProcessInfo",
+    "ProcessOutput",
     "Profile",
     "ProfileBuilder",
     "QuotaExceeded",
     "RingfenceError",
     "RiskAssessment",
     "RiskLevel",
+    "RunCodeTool",
     "RuntimeMissing",
     "SandboxConfig",
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
     "SideEffect",
+    "Skill",
+    "SkillOutcome",
+    "SkillsProvider",
     "Status",
     "TimedOut",
     "ToolCall",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from ringfence import wiring
@@ -106,6 +107,17 @@ def strings(name: str, values: object) -> tuple[str, ...]:
         if not isinstance(value, str):
             raise InvalidRequest(f"{name} must be a list of texts; {value!r} is none", reason=f"invalid_{name}")
     return strings
+
+
+def directories(name: str, values: object) -> tuple[Path, ...]:
+    """Return a list of directories."""
+    if isinstance(values, (*_TEXTS, Path)) or not isinstance(values, _LISTS):
+        raise InvalidRequest(f"{name} must be a list of directories, not {values!r}", reason="invalid_value")
+    found = tuple(values)
+    for value in found:
+        if not isinstance(value, str | Path):
+            raise InvalidRequest(f"{name} must be a list of directories; {value!r} is none", reason="invalid_value")
+    return tuple(map(Path, found))
 
 
 def contents(name: str, files: object) -> dict[str, bytes]:

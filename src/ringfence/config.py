@@ -36,6 +36,7 @@ class SandboxConfig:
     executors: Mapping[str, bool] | None = None
     budget_service: str | None = None
     database: str | None = None
+    skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
 
     def asked_limits(self) -> tuple[Limits, frozenset[str]]:

@@ -19,6 +19,7 @@ from ringfence.authority.layers import Request
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
+from ringfence.background import Background
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
@@ -29,12 +30,16 @@ from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.requests import Content, OutputStream
 from ringfence.requests import ExecutionRequest as ExecutionRequest
+from ringfence.skilled import Skilled
 
 if TYPE_CHECKING:
+    from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
+    from ringfence.managed_workspace import ManagedWorkspace
     from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace import WorkspaceOperation
 
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
@@ -43,7 +48,7 @@ _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager:
+class SandboxManager(Background, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -67,6 +72,7 @@ class SandboxManager:
         correlation: Correlation = UNKNOWN,
         url: str | None = None,
         api_key: str | None = None,
+        skills: Iterable[str | Path] | None = None,
         **later: Any,
     ) -> None:
         """Describe how to run; nothing starts before `async with` or the first run.
@@ -75,8 +81,9 @@ class SandboxManager:
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
         the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `correlation` is
-        whose work it is, by which the evidence is found again. With `url` everything runs in the service there;
-        `api_key`, or the environment's RINGFENCE_API_KEY, tells it who calls.
+        whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
+        the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
+        environment's RINGFENCE_API_KEY, tells it who calls.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -102,6 +109,7 @@ class SandboxManager:
             "executors": executors,
             "budget_service": budget_service,
             "database": database,
+            "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         config = replace((config or SandboxConfig()).with_limits(limits), **given)
@@ -127,6 +135,7 @@ class SandboxManager:
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
         self._role = config.role
+        self._skill_directories = arguments.directories("skills", config.skills)
         self._correlation = correlation
         self._caller = NOBODY_ELSE
         self._remote: Remote | None = None
@@ -158,7 +167,9 @@ class SandboxManager:
             await self._remote.close()
         held, self._held = self._held, None
         if held is not None:
-            if not held.inherited:  # then the space is the parent's, who may still need it
+            if not held.inherited:
+                await held.engine.end_processes(held)
+                # not of one that is inherited: then the space is the parent's, who may still need it
                 await asyncio.to_thread(held.engine.release, self._scope)
             await asyncio.to_thread(held.release)
 
@@ -274,15 +285,29 @@ class SandboxManager:
             await asyncio.to_thread(presented.close)
             await asyncio.to_thread(engine.release, governed._scope)
 
-    async def _profile(self, operation: Operation, request: Request, exec_id: str | None = None) -> Profile:
+    async def _profile(
+        self, operation: Operation, request: Request, exec_id: str | None = None, manifest: Manifest | None = None
+    ) -> Profile:
         """Return what the call may do; a call that gets no profile is written down as refused."""
-        engine, presented, tool = self._engine(), self._presented, tool_of(operation)
+        engine, presented = self._engine(), self._presented
+        tool = tool_of(operation) if manifest is None else manifest.id
         call_id = _calls.new("call") if presented is None else presented.call_id
         try:
             granted = None if presented is None else await asyncio.to_thread(presented.grant_for, tool)
-            return engine.authority.profile(
-                operation, call_id=call_id, caller=self._caller, role=self._role, request=request, granted=granted
+            profile = engine.authority.profile(
+                operation,
+                call_id=call_id,
+                caller=self._caller,
+                role=self._role,
+                request=request,
+                granted=granted,
+                manifest=manifest,
             )
+            if manifest is not None:
+                from ringfence.skills.confinement import shows_work
+
+                shows_work(profile.capabilities)
+            return profile
         except (Denied, QuotaExceeded, InvalidRequest) as refused:
             caller = self._caller
             tenant, subject_id = (caller.tenant, caller.subject_id) if presented is None else presented.who
@@ -295,7 +320,7 @@ class SandboxManager:
 
     @overload
     async def perform(
-        self, operation: FsOperation | TmpOperation, *, on_output: OnOutput | None = None
+        self, operation: FsOperation | TmpOperation | WorkspaceOperation, *, on_output: OnOutput | None = None
     ) -> BrokerOutcome: ...
 
     @overload
@@ -344,6 +369,17 @@ class SandboxManager:
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
+
+    @property
+    def workspace(self) -> ManagedWorkspace:
+        """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own."""
+        from ringfence.managed_workspace import ManagedWorkspace
+
+        if self._session_id is None:
+            raise InvalidRequest(
+                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
+            )
+        return ManagedWorkspace(self.perform)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
@@ -402,6 +438,9 @@ class SandboxManager:
                 )
             limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
         return self._request_for(limits, stated)
+
+    def _within(self, timeout: float | None) -> Request:
+        return self._requested(ExecutionRequest("", timeout=timeout))
 
     def _usual(self) -> Request:
         if self._usual_request is None:

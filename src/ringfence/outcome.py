@@ -145,6 +145,8 @@ class ExecutionResult:
     exec_id: str = ""
     evidence_id: str | None = None
     risk: str | None = None
+    value: str | None = None
+    """Of a cell, what its last line evaluated to, as text; the interpreter's own word."""
 
     @property
     def success(self) -> bool:

@@ -64,6 +64,8 @@ class ExecCtx:
     """Has something done once the end is written: what nobody waits for must not stand in its way."""
     cancelled: Callable[[], bool] = _never
     """Whether nobody waits for it any more; for what works on in a thread."""
+    attached: Attachment | None = None
+    """Who stays with the run while it runs; a plain run has nobody."""
 
     async def begun(self) -> None:
         """Have it written down that the execution begins, where anybody writes it down."""
@@ -223,6 +225,8 @@ class WorkerSpec:
     open_files: int = _DEFAULT.open_files
     file_bytes: int = _DEFAULT.file_bytes
     pids: int = _DEFAULT.pids
+    terminal: bool = False
+    """Whether it can open a terminal, of the box's own; what nobody looks at has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +271,77 @@ class Harvest:
     """Whether a session's work directory is no longer what the next worker was parked on."""
 
 
+class Controls(Protocol):
+    """What whoever is attached to a run may do to it while it runs, from the event loop it runs in."""
+
+    async def send(self, data: bytes) -> None:
+        """Give `data` to the guest's input, all of it or nothing; waits while too much is unread.
+
+        Raises:
+            InvalidRequest: Its input is closed.
+        """
+        ...
+
+    async def end_input(self) -> None:
+        """Tell the guest that nothing more comes: its input ends, on a terminal as by ^D."""
+        ...
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give the guest's terminal another size.
+
+        Raises:
+            InvalidRequest: It has none.
+        """
+        ...
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the guest: on a terminal an interrupt goes to whoever is in its foreground."""
+        ...
+
+    def kill(self, why: str) -> None:
+        """End everything in the box; `why` is what the result will say."""
+        ...
+
+    def connect(self, port: int) -> int:
+        """Return a descriptor that is connected to `port` on the box's own loopback; blocks.
+
+        Raises:
+            CapabilityBlocked: The run was not started with this port.
+            Unavailable: Nobody listens there, or this backend cannot reach into its boxes.
+        """
+        ...
+
+
+class Attachment(Protocol):
+    """Somebody who stays with a run: hears all of its output, and may feed, interrupt and end it."""
+
+    terminal: tuple[int, int] | None
+    """Rows and columns, when the guest is to have a terminal instead of pipes."""
+    idle_seconds: float | None
+    """After how long without output and input the run is ended."""
+    ports: tuple[int, ...]
+    """What of the box's own loopback he may connect to."""
+
+    async def attach(self, controls: Controls) -> None:
+        """Take the controls; the run has begun on record, and nothing of it happens before this returns."""
+        ...
+
+    def hear(self, name: str, data: bytes) -> None:
+        """Take the next bytes of an output, however many there were before; must not raise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What tells of each file, by its path in the area, whether it may stay; nothing is everything."""
+
+    work: Callable[[str], bool] | None = None
+    artifacts: Callable[[str], bool] | None = None
+
+
+EVERYTHING = Keeping()
+
+
 class Worker(Protocol):
     """A box that is built, sealed and waiting; it serves one run and is destroyed."""
 
@@ -282,11 +357,17 @@ class Worker(Protocol):
         """Put `files` into the work directory and `inputs` into the read-only one."""
         ...
 
-    async def run(self, job: Job, on_output: OnOutput | None, begin: Begin | None = None) -> Ending:
+    async def run(
+        self,
+        job: Job,
+        on_output: OnOutput | None,
+        begin: Begin | None = None,
+        attached: Attachment | None = None,
+    ) -> Ending:
         """Hand over the job and stay with it until every process of the box is gone.
 
         `begin` is awaited when the worker has all but the word to start; nothing of the job happens before it returns,
-        and nothing at all when it raises.
+        and nothing at all when it raises. With somebody `attached` the guest's input stays open for him.
 
         Raises:
             WorkerLost: The worker failed before any guest code ran.
@@ -301,8 +382,8 @@ class Worker(Protocol):
         """Whether there is anything to harvest; cheap, unlike harvesting."""
         ...
 
-    def harvest(self, limits: Limits) -> Harvest:
-        """Read what the dead guest left, and keep a session's changes."""
+    def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
+        """Read what the dead guest left, and keep a session's changes, all of them or none."""
         ...
 
     def discard(self) -> None:

@@ -21,7 +21,7 @@ from ringfence.authority.profile import Profile
 from ringfence.budgets.admission import Admission
 from ringfence.budgets.memory import MemoryMeter
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError
+from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.evidence.documents import Document
 from ringfence.evidence.records import Members
 from ringfence.guard.policy_guard import PolicyGuard
@@ -30,7 +30,20 @@ from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import AlsoWrite, Begin, Ending, EvidenceSink, ExecCtx, Executor, Harvest, Job, WorkerSpec
+from ringfence.ports import (
+    EVERYTHING,
+    AlsoWrite,
+    Attachment,
+    Begin,
+    Ending,
+    EvidenceSink,
+    ExecCtx,
+    Executor,
+    Harvest,
+    Job,
+    Keeping,
+    WorkerSpec,
+)
 
 
 def ended(
@@ -178,8 +191,16 @@ class ScriptedWorker:
         """Remember `files` and `inputs`."""
         self.placed.update({**files, **{f"inputs/{name}": content for name, content in inputs.items()}})
 
-    async def run(self, job: Job, on_output: OnOutput | None, begin: Begin | None = None) -> Ending:
-        """Do what the script says: return an ending, or raise."""
+    async def run(
+        self,
+        job: Job,
+        on_output: OnOutput | None,
+        begin: Begin | None = None,
+        attached: Attachment | None = None,
+    ) -> Ending:
+        """Do what the script says: return an ending, or raise; nobody can be attached to what only seems to run."""
+        if attached is not None:
+            raise IsolationUnavailable("a scripted worker has nothing to stay attached to", reason="no_attachment")
         if begin is not None:
             await begin()
         self.jobs.append(job)
@@ -196,7 +217,7 @@ class ScriptedWorker:
         """Always harvest what the script says."""
         return True
 
-    def harvest(self, limits: Limits) -> Harvest:  # noqa: ARG002  the signature of every worker
+    def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:  # noqa: ARG002  as every worker
         """Return what the script left."""
         return self.harvested
 

@@ -22,6 +22,7 @@ from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
+from ringfence.errors import InternalError
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
@@ -46,12 +47,14 @@ if TYPE_CHECKING:
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
+    from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
+    from ringfence.processes.registry import Registry
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
-DOMAINS = ("code", "fs", "tmp", "proc", "net", "browser")
+DOMAINS = ("code", "fs", "workspace", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
@@ -111,6 +114,22 @@ class Engine:
     temporary: Once[TmpBroker] | None = None
     grants: Once[GrantDoor] | None = None
     journal: Journal | None = None
+    background: Once[Registry] | None = None
+
+    def processes(self) -> Registry:
+        """Return the processes that run in the background.
+
+        Raises:
+            InternalError: This engine was put together without.
+        """
+        if self.background is None:
+            raise InternalError("this engine keeps no processes")
+        return self.background()
+
+    async def end_processes(self, owner: object) -> None:
+        """End the processes that `owner` started, and wait until nothing is left of them."""
+        if self.background is not None and self.background.made is not None:
+            await self.background.made.end_all(owner)
 
     def release(self, scope: str) -> None:
         """Give back the temporary space that was taken under `scope`; may block."""
@@ -137,7 +156,8 @@ def build(settings: Settings) -> Engine:
     executors = {
         domain: executor
         for domain, executor in make_executors(settings.files_home, code, temporary).items()
-        if domain not in settings.switched_off
+        # whoever wants no files touched by a broker wants no history of them either
+        if domain not in settings.switched_off and not (domain == "workspace" and "fs" in settings.switched_off)
     }
     service = settings.budget_service
     database = open_database(settings.home, settings.database)
@@ -154,7 +174,8 @@ def build(settings: Settings) -> Engine:
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, keeper, authority, temporary, door, journal)
+    background = Once(lambda: make_registry(journal, clock))
+    return Engine(orchestrator, keeper, authority, temporary, door, journal, background)
 
 
 def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
@@ -214,6 +235,13 @@ def make_audience(home: Path, database: Database) -> Audience | None:
     return Audience(home, database, settings, __version__)
 
 
+def make_registry(journal: Journal, clock: Clock) -> Registry:
+    """Return what keeps the processes of an engine."""
+    from ringfence.processes.registry import Registry  # not at the top: most engines run none
+
+    return Registry(journal, TimeOrdered(), clock)
+
+
 def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     """Return where grants signed with the keys of this home are presented.
 
@@ -251,7 +279,18 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -
 
         return ProcExecutor(code)
 
-    return {"code": lambda: code, "fs": Once(make_fs), "tmp": Once(make_tmp), "proc": Once(make_proc)}
+    def make_workspace() -> WorkspaceExecutor:
+        from ringfence.executors.workspace import WorkspaceExecutor
+
+        return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
+
+    return {
+        "code": lambda: code,
+        "fs": Once(make_fs),
+        "workspace": Once(make_workspace),
+        "tmp": Once(make_tmp),
+        "proc": Once(make_proc),
+    }
 
 
 def make_tmp_broker(home: Path) -> TmpBroker:

@@ -11,7 +11,7 @@ from ringfence import arguments
 from ringfence.errors import InvalidRequest, RingfenceError, ToolDenied
 from ringfence.facade import SandboxManager
 from ringfence.operation.form import from_json
-from ringfence.outcome import Outcome
+from ringfence.outcome import ExecutionResult, Outcome
 
 DEFAULT_TIMEOUT_SECONDS = 30
 
@@ -24,6 +24,8 @@ _OPERATION_OF = {
     **dict.fromkeys(("file_list", "fs_list"), "fs_list"),
     **dict.fromkeys(("file_delete", "fs_delete"), "fs_delete"),
     **{kind: kind for kind in ("fs_stat", "fs_mkdir", "tmp_alloc", "tmp_free", "proc_exec", "net_http")},
+    **{kind: kind for kind in ("ws_snapshot", "ws_snapshots", "ws_restore", "ws_reset", "ws_diff")},
+    "ws_snapshot_delete": "ws_snapshot_delete",
     **{kind: kind for kind in ("browser_nav", "browser_extract", "browser_screenshot")},
 }
 
@@ -79,6 +81,30 @@ class WorldInterface:
                 return await self._manager.perform(from_json(_form(_OPERATION_OF[tool], params)))
             case _:
                 raise ToolDenied(f"there is no tool {tool[:100]!r} here", reason="unknown_tool")
+
+
+class RunCodeTool:
+    """Running code as one tool of an agent, for frameworks that hold each tool as an object."""
+
+    name = "run_code"
+
+    def __init__(self, manager: SandboxManager) -> None:
+        """Every run is `manager`'s, under its policy, role and session."""
+        self._manager = manager
+
+    async def execute(
+        self,
+        code: str,
+        language: str = "python",
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109  the run's own limit, kept by killing it
+    ) -> ExecutionResult:
+        """Run `code`; what it does to itself is in the result.
+
+        Raises:
+            InvalidRequest: There is no such language, or the timeout is more than the policy allows; nothing ran.
+            Denied: The policy does not allow it; nothing ran.
+        """
+        return await self._manager.execute_code(language=language, code=code, timeout=timeout)
 
 
 async def act_node(state: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, list[Outcome | RingfenceError]]:

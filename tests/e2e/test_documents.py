@@ -36,7 +36,7 @@ def somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def printed(example: str) -> str:
     """Return the example with its import lines changed, and nothing else."""
     text = (DOCUMENTS / f"{example}.txt").read_text()
-    return re.sub(r"^from (?:src|app)\.sandbox[\w.]* import ", "from ringfence import ", text, flags=re.MULTILINE)
+    return re.sub(r"^from (?:src|app)\.[\w.]+ import ", "from ringfence import ", text, flags=re.MULTILINE)
 
 
 async def execute(program: str, names: dict[str, Any]) -> None:
@@ -129,3 +129,9 @@ async def test_002_a_session_runs_and_is_cleaned_up_as_in_9(capsys: pytest.Captu
         AgentWorkspace("user_session_123").write_file("pandas.py", "__version__ = 'of the session'")
         await names["execute_code"]()
         assert capsys.readouterr().out == "输出: of the session\n\n使用的 Sandbox: native\n"
+
+
+async def test_002_the_tool_for_code_as_in_6() -> None:
+    async with executed(printed("002_6")) as names:
+        assert (names["result"].success, names["result"].stdout) == (True, "Hello\n")
+        assert names["result"].sandbox_type is SandboxType.NATIVE

@@ -18,6 +18,7 @@ from ringfence.operation.code import CodeRun, Language
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
+    from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
     from ringfence.authority.policy_view import PolicyView
     from ringfence.authority.profile import Profile
@@ -34,6 +35,12 @@ _TOOL_OF = {
     "fs_write": "file_write",
     "fs_mkdir": "file_write",
     "fs_delete": "file_delete",
+    "ws_diff": "file_read",
+    "ws_snapshots": "file_read",
+    "ws_snapshot": "file_write",
+    "ws_restore": "file_write",
+    "ws_reset": "file_delete",
+    "ws_snapshot_delete": "file_delete",
     "tmp_alloc": "tmp_use",
     "tmp_free": "tmp_use",
     "proc_exec": "proc_exec",
@@ -62,7 +69,11 @@ class LocalAuthority:
         self._issue = issue
         self._builder = builder or ProfileBuilder()
         # by what the policy says and what the caller asks, which are held so that no identity is taken by another
-        self._known: dict[tuple[int, int], tuple[Profile, PolicyView, Request]] = {}
+        self._known: dict[tuple[int, int, int], tuple[Profile, PolicyView, Request, Manifest | None]] = {}
+
+    def may_use(self, tool: str, role: str | None) -> bool:
+        """Whether the policy lets the role use the tool at all; what for, only a profile tells."""
+        return self._policy().view(tool, role).refusal is None
 
     def profile(
         self,
@@ -73,28 +84,31 @@ class LocalAuthority:
         role: str | None = None,
         request: Request = NO_REQUEST,
         granted: Grant | None = None,
+        manifest: Manifest | None = None,
     ) -> Profile:
         """Return what the call may do; `granted` is a grant that came from elsewhere and was found good.
+
+        `manifest` is of the skill that is called; without one the operation is a use of a built-in tool.
 
         Raises:
             InvalidRequest: The request asks for more than it may have.
         """
         policy = self._policy()
-        tool = tool_of(operation)
+        tool = tool_of(operation) if manifest is None else manifest.id
         view = policy.view(tool, role)
+        declared = manifest or built_in_manifest(tool, view.capabilities)
         if granted is not None:
-            manifest = built_in_manifest(tool, view.capabilities)
-            profile = self._builder.build(granted, manifest, policy, tool=tool, role=role, request=request)
-            return replace(profile, sources=Sources(policy, request, granted))
+            profile = self._builder.build(granted, declared, policy, tool=tool, role=role, request=request)
+            return replace(profile, sources=Sources(policy, request, granted, manifest))
         grant = self._issue(policy, tool, role, call_id, caller)
-        known = self._known.get((id(view), id(request)))
+        key = id(view), id(request), id(manifest)
+        known = self._known.get(key)
         if known is None:
-            manifest = built_in_manifest(tool, view.capabilities)
-            profile = self._builder.build(grant, manifest, policy, tool=tool, role=role, request=request)
+            profile = self._builder.build(grant, declared, policy, tool=tool, role=role, request=request)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            profile = replace(profile, sources=Sources(policy, request))
-            self._known[id(view), id(request)] = profile, view, request
+            profile = replace(profile, sources=Sources(policy, request, None, manifest))
+            self._known[key] = profile, view, request, manifest
             return profile
         return replace(
             known[0],

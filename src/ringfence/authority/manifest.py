@@ -42,6 +42,8 @@ class Manifest:
     limits: Stated = field(default_factory=nothing)
     safety_class: RiskLevel = DEFAULT_SAFETY
     side_effects: frozenset[SideEffect] = DEFAULT_SIDE_EFFECTS
+    text: bytes = field(default=b"", repr=False)
+    """The very bytes it was read from, which evidence keeps; a built-in one has none."""
 
 
 @lru_cache(maxsize=1024)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from ringfence.authority import strict_json
 from ringfence.authority.finding import Finding, Severity, errors, refuse_errors
 from ringfence.authority.levels import SAFETY_CLASSES, SideEffect
 from ringfence.authority.limit_names import Stated, read_limit
@@ -47,11 +48,11 @@ def read_manifest(
     try:
         if len(content) > MAX_BYTES:
             raise ValueError(f"it is larger than {MAX_BYTES} bytes")
-        form = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        form = strict_json.read(content)
     except (ValueError, RecursionError) as error:
         reader.note("json", "", f"this is not JSON: {error}", "")
         return Manifest("invalid.manifest"), reader.findings
-    manifest = _manifest(reader, form)
+    manifest = replace(_manifest(reader, form), text=content)
     if directory is not None and directory != manifest.id and not errors(reader.findings):
         reader.note("directory", "id", f"{manifest.id!r} lies in the folder {directory!r}", "give both the same name")
     return manifest, reader.findings
@@ -250,14 +251,3 @@ def _capabilities(value: Any) -> tuple[Any, ...]:
 
 def _wrong(problem: str, fix: str) -> InvalidRequest:
     return InvalidRequest(problem, reason="invalid_value", fix=fix)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    form = dict(pairs)
-    if len(form) != len(pairs):
-        raise ValueError("a key is written twice")
-    return form
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ringfence.capability.limits import Limits
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.layers import Request
+    from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
     from ringfence.authority.rule import Rule
     from ringfence.authority.whitelists import Mappings, Whitelists
@@ -47,6 +48,8 @@ class Sources:
     request: Request
     grant: Grant | None = None
     """The grant that was presented; one that was minted here follows from the policy."""
+    manifest: Manifest | None = None
+    """The manifest of the skill; that of a built-in tool follows from the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ class Profile:
     grant_id: str = ""
     decision_key_fingerprint: str = ""
     sources: Sources | None = None
+    confined: bool = False
+    """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 
     @property
     def timeout_ms(self) -> int:
@@ -124,6 +129,17 @@ class Profile:
     def refusal_of(self, operation: Operation) -> str | None:
         """Return why `operation` is outside the profile, or nothing when it is within."""
         return self.refusal or self.denials.refusal(operation) or self.capabilities.refusal(operation)
+
+    def keeps(self, area: str) -> Callable[[str], bool] | None:
+        """Return what tells whether a file of `work` or `artifacts` may stay; nothing where all of them may."""
+        from ringfence.capability.fs import FsWrite
+        from ringfence.operation import brokered
+
+        if not self.confined or (
+            not self.denials.paths and self.capabilities.covers(Capabilities([FsWrite(f"{area}/**")]))
+        ):
+            return None
+        return lambda path: self.allows(brokered.FsWrite(f"{area}/{path}"))
 
     def normal_form(self) -> dict[str, Any]:
         """Return everything that decides what may be done, and nothing about who asked or when."""

@@ -160,6 +160,7 @@ class ProfileBuilder:
             refusal=refusal,
             clamped=clamped,
             manifest_version=manifest.version if manifest else "",
+            confined=bool(manifest and manifest.runtime),
             policy_version_hash=policy.policy_version_hash,
         )
         return replace(profile, profile_hash=digest(profile.normal_form()))

@@ -76,7 +76,7 @@ class Capabilities:
 
     def refusal(self, operation: Operation) -> str | None:
         """Return why `operation` is not allowed, by the capability that came closest; nothing when it is."""
-        if operation.kind == "browser_nav":
+        if operation.kind == "browser_nav" or (operation.kind == "code_run" and operation.ports):  # type: ignore[union-attr]
             from ringfence.operation.form import demands
 
             reasons = [self._refusal(demand) for demand in demands(operation)]
@@ -135,6 +135,12 @@ _JUDGE_OF = {
     "fs_delete": "fs.write",
     "fs_list": "fs.list",
     "fs_stat": "fs.list",
+    "ws_diff": "fs.read",
+    "ws_snapshots": "fs.read",
+    "ws_snapshot": "fs.write",
+    "ws_restore": "fs.write",
+    "ws_reset": "fs.write",
+    "ws_snapshot_delete": "fs.write",
     "net_http": "net.http",
     "browser_nav": "browser.use",
     "browser_extract": "browser.use",

@@ -14,7 +14,7 @@ from ringfence.operation.path import workspace_path
 if TYPE_CHECKING:
     import ipaddress
 
-    from ringfence.operation import brokered
+    from ringfence.operation import brokered, workspace
     from ringfence.operation.form import Operation
 
 # Where a service that must not be reached from an agent usually is: this host, its neighbours, cloud metadata.
@@ -57,6 +57,8 @@ class Denials:
         match operation.kind:
             case "fs_read" | "fs_write" | "fs_list" | "fs_stat" | "fs_mkdir" | "fs_delete":
                 return "denied_path" if self.denies_path(cast("brokered.FsRead", operation).path) else None
+            case "ws_diff" | "ws_snapshots" | "ws_snapshot" | "ws_restore" | "ws_reset" | "ws_snapshot_delete":
+                return "denied_path" if self.denies_path(cast("workspace.WsDiff", operation).path) else None
             case "net_http" | "browser_nav":
                 return self._refusal_of(cast("brokered.BrowserNav", operation).url)
             case "proc_exec":

@@ -85,12 +85,12 @@ class _Beneath(Kind):
 
 
 class FsRead(_Beneath):
-    """Read files below a path."""
+    """Read files below a path; of the work directory as a whole, also what changed in it."""
 
     __slots__ = ()
     tag = "FsRead"
     name = "fs.read"
-    operations = frozenset({"fs_read"})
+    operations = frozenset({"fs_read", "ws_diff", "ws_snapshots"})
 
 
 class FsWrite(_Beneath):
@@ -99,7 +99,9 @@ class FsWrite(_Beneath):
     __slots__ = ()
     tag = "FsWrite"
     name = "fs.write"
-    operations = frozenset({"fs_write", "fs_mkdir", "fs_delete"})
+    operations = frozenset(
+        {"fs_write", "fs_mkdir", "fs_delete", "ws_snapshot", "ws_restore", "ws_reset", "ws_snapshot_delete"}
+    )
 
 
 class FsList(_Beneath):

@@ -160,6 +160,8 @@ _UNAVAILABLE = {
     "connect_failed": Reason("the other side does not accept connections"),
     "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
+    "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
+    "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
 }
 _TIMEOUT = {
@@ -169,6 +171,7 @@ _TIMEOUT = {
     "slow_request": Reason("the request came too slowly", http_status=408),
     "wall_timeout": Reason("the run reached its wall-clock limit", retryable=False),
     "cpu_timeout": Reason("the run reached its cpu-time limit", retryable=False),
+    "idle_timeout": Reason("the run neither said nor was told anything for as long as it may", retryable=False),
 }
 _BUDGET_EXCEEDED = {
     "budget": Reason("a budget is used up"),
@@ -182,10 +185,12 @@ _BUDGET_EXCEEDED = {
     "memory": Reason("the run reached its memory limit"),
     "disk": Reason("it does not fit into the workspace, or onto the disk it is to be kept on"),
     "workspace_disk": Reason("the session's files would outgrow their quota"),
+    "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
     "concurrency": Reason("as many operations as allowed are under way", retryable=True),
     "queue_full": Reason("as many executions of the scope named as may wait are waiting", retryable=True),
+    "input_full": Reason("the process does not read its input, and no more is kept for it", retryable=True),
 }
 _VALIDATION_FAILED = {
     "invalid_request": Reason("the request cannot be carried out as written"),
@@ -223,6 +228,9 @@ _VALIDATION_FAILED = {
     "invalid_budget": Reason("a budget is not an amount of something that is counted"),
     "invalid_grant": Reason("a grant lacks a field, or has one that cannot be"),
     "invalid_manifest": Reason("a manifest has mistakes; each is named with its place"),
+    "invalid_schema": Reason("a schema is none, or one whose cost nobody can tell beforehand"),
+    "input_invalid": Reason("the inputs of a skill are not what its schema says"),
+    "duplicate_skill": Reason("two directories have a skill of this id, so neither counts", http_status=409),
     "invalid_policy": Reason("a policy has mistakes; each is named with its place"),
     "policy_unreadable": Reason("the policy file cannot be read"),
     "invalid_overrides": Reason("what the request asks to change is not written as such"),
@@ -264,6 +272,10 @@ _VALIDATION_FAILED = {
     "unknown_isolation": Reason("there is no such isolation"),
     "unknown_security_mode": Reason("there is no such security mode"),
     "unknown_operation": Reason("there is no such operation"),
+    "process_ended": Reason("the process is over", http_status=409),
+    "input_closed": Reason("the process no longer reads its input", http_status=409),
+    "no_terminal": Reason("the process has no terminal, or cannot be given one", http_status=409),
+    "invalid_port": Reason("a port of the request is none"),
     "preload_failed": Reason("a module to preload could not be imported"),
     "no_wheel": Reason("a package has no wheel, and nothing is built from source"),
     "package_not_found": Reason("no such package was found"),
@@ -274,6 +286,7 @@ _VALIDATION_FAILED = {
 _EXECUTION_FAILED = {
     "execution_failed": Reason("an executor failed at its own work"),
     "unknown": Reason("the run was ended from outside, by nobody Ringfence knows", exit_code=1),
+    "output_invalid": Reason("the outputs of a skill are not what its schema says", exit_code=1),
     "io": Reason("the disk or the file system failed under the operation"),
 }
 _INTERNAL = {

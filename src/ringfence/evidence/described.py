@@ -157,6 +157,8 @@ def _describe_code(operation: CodeRun) -> dict[str, Any]:
         form["packages"] = list(operation.packages)
     if operation.preload:
         form["preload"] = list(operation.preload)
+    if operation.ports:
+        form["ports"] = sorted(operation.ports)
     if operation.files or operation.inputs:
         form["file_count"] = len(operation.files) + len(operation.inputs)
     if operation.language is Language.BASH:
@@ -201,6 +203,12 @@ _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "proc_exec": lambda op: {"tool": op.tool, "arg_count": len(op.args)},
     "tmp_alloc": lambda op: {"size_bytes": op.size_bytes},
     "tmp_free": lambda op: {},  # noqa: ARG005  the handle is good for using the space
+    "ws_snapshot": lambda op: {"label": op.label} if op.label else {},
+    "ws_snapshots": lambda op: {},  # noqa: ARG005  there is nothing to say
+    "ws_restore": lambda op: {"snapshot_id": op.snapshot_id, "snapshot_before": op.snapshot_before},
+    "ws_reset": lambda op: {"snapshot_before": op.snapshot_before},
+    "ws_diff": lambda op: {} if op.since is None else {"since": op.since},
+    "ws_snapshot_delete": lambda op: {"snapshot_id": op.snapshot_id},
     "secret_use": lambda op: {"name": op.name},
     "port_open": lambda op: {"port": op.port},
     "gpu_use": lambda op: {"gpu_class": op.gpu_class},
@@ -221,7 +229,8 @@ def _code_of(record: Record, op: Mapping[str, Any], content: bytes | None) -> Co
     else:
         code = ""
     env = {_text(name): "" for name in record.get("env_keys", ())}
-    return CodeRun(language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))))
+    ports = tuple(map(_number, op.get("ports", ())))
+    return CodeRun(language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))), ports=ports)
 
 
 def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | CannotTell:
@@ -252,6 +261,8 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
             return brokered.TmpAlloc(_number(op["size_bytes"]))
         case "tmp_free":
             return brokered.TmpFree("")
+        case "ws_snapshot" | "ws_snapshots" | "ws_restore" | "ws_reset" | "ws_diff" | "ws_snapshot_delete":
+            return from_json({"op": kind, **{name: value for name, value in op.items() if name != "kind"}})
         case "secret_use":
             return needs.SecretUse(_text(op["name"]))
         case "port_open":

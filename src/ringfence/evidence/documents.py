@@ -51,6 +51,9 @@ def _papers(sources: Sources) -> Papers:
     if sources.grant is not None:
         content = canonical(sources.grant.to_json())
         documents.append(Document("grant", digest_of(content), content.decode()))
+    if sources.manifest is not None:
+        text = sources.manifest.text
+        documents.append(Document("manifest", digest_of(text), text.decode()))
     return Papers({document.kind: document.digest for document in documents}, tuple(documents))
 
 

@@ -66,6 +66,8 @@ def operation_digest(operation: Operation, session_id: str | None = None) -> str
             "packages": list(operation.packages),
             "preload": list(operation.preload),
         }
+        if operation.process_id is not None:
+            told["process_id"] = operation.process_id
     if session_id is not None:
         told["session_id"] = session_id
     return "sha256:" + _sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode())
@@ -89,6 +91,7 @@ def operation_to_bytes(operation: Operation) -> bytes:
         "packages": list(operation.packages),
         "preload": list(operation.preload),
         "session_id": operation.session_id,
+        "process_id": operation.process_id,
     }
     return json.dumps(form, sort_keys=True).encode()
 
@@ -112,6 +115,7 @@ def operation_from_bytes(content: bytes) -> Operation | CannotTell:
             packages=tuple(form["packages"]),
             preload=tuple(form["preload"]),
             session_id=form["session_id"],
+            process_id=form.get("process_id"),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InvalidRequest):
         return CannotTell("the recorded operation cannot be read")

@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.ports import Ending, ExecCtx, Harvest, Job, Worker, WorkerLost, WorkerSpec
+from ringfence.ports import EVERYTHING, Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
 _OVER_LIMIT = ("artifact_bytes", "artifact_count")
-_TIMEOUTS = ("wall_timeout", "cpu_timeout")
+_TIMEOUTS = ("wall_timeout", "cpu_timeout", "idle_timeout")
 _EXPLANATIONS = {
     "wall_timeout": "the run was ended at its wall-clock limit of {limits.wall_seconds:g} s",
     "cpu_timeout": "the run was ended at its cpu-time limit of {limits.cpu_seconds:g} s",
+    "idle_timeout": "the run was ended because it neither said nor was told anything for as long as it may",
+    "cancelled": "the run was ended by its caller",
     "memory": "the run was ended at its memory limit of {limits.memory_bytes} bytes",
     "unknown": "the run was ended from outside",
 }
@@ -49,6 +52,9 @@ class CodeExecutor:
             await ctx.begun()  # what is built now may have to be fetched
             packages = await asyncio.to_thread(self._environment, operation.packages)
         spec = worker_spec(operation, profile.limits, packages, profile.tenant)
+        if ctx.attached is not None and ctx.attached.terminal is not None:
+            require_terminal(operation.language)
+            spec = replace(spec, terminal=True)
         job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
         if not self._keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
@@ -59,10 +65,10 @@ class CodeExecutor:
                 require_isolation(worker, profile)
                 if operation.files or operation.inputs:
                     await in_a_thread(worker.place, operation.files, operation.inputs)
-                ending = await worker.run(job, ctx.on_output, ctx.begin)
+                ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(worker.harvest, profile.limits)
+                    harvest = await in_a_thread(worker.harvest, profile.limits, keeping_of(profile))
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost
@@ -91,6 +97,20 @@ class CodeExecutor:
         return await self._keeper.lease(spec)
 
 
+def require_terminal(language: Language) -> None:
+    """Refuse a terminal to what could not open one.
+
+    Raises:
+        InvalidRequest: Node waits for its job itself, and has no way to open a terminal.
+    """
+    if language not in (Language.PYTHON, Language.BASH):
+        raise InvalidRequest(
+            f"a {language} process cannot be given a terminal",
+            reason="no_terminal",
+            fix="start a bash command that runs `node`",
+        )
+
+
 def require_cgroups(worker: Worker, profile: Profile) -> None:
     """Refuse a box whose memory is only sampled, where the profile will not have that.
 
@@ -117,6 +137,11 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
             f"the call needs isolation of class {profile.isolation_floor}, and what this machine gives is {seen}",
             fix="`ringfence doctor` says what this machine can do",
         )
+
+
+def keeping_of(profile: Profile) -> Keeping:
+    """Return which of the files a run leaves may stay."""
+    return Keeping(profile.keeps("work"), profile.keeps("artifacts")) if profile.confined else EVERYTHING
 
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant: str = LOCAL) -> WorkerSpec:
@@ -188,6 +213,8 @@ def judge(ending: Ending, limits: Limits) -> tuple[Status, str | None, str | Non
         explanation = _EXPLANATIONS[ending.killed_by].format(limits=limits)
         if ending.killed_by in _TIMEOUTS:
             return Status.TIMED_OUT, explanation, "LLM.TIMEOUT", ending.killed_by
+        if ending.killed_by == "cancelled":
+            return Status.CANCELLED, explanation, None, ending.killed_by
         if ending.killed_by == "unknown":  # nobody's limit: somebody on this machine did it
             return Status.KILLED, explanation, "TOOL.EXECUTION_FAILED", ending.killed_by
         return Status.KILLED, explanation, "QUOTA.BUDGET_EXCEEDED", ending.killed_by

@@ -48,7 +48,7 @@ def request_hash(operation: Operation) -> str:
     from ringfence.operation.form import summary, to_json
 
     if isinstance(operation, CodeRun):
-        form = {
+        form: dict[str, object] = {
             "op": operation.kind,
             "language": str(operation.language),
             "code": operation.code,
@@ -56,6 +56,8 @@ def request_hash(operation: Operation) -> str:
             "env": dict(operation.env),
             "packages": list(operation.packages),
         }
+        if operation.ports:
+            form["ports"] = sorted(operation.ports)
         return digest(form)
     try:
         return digest(to_json(operation))  # type: ignore[arg-type]

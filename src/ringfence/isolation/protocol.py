@@ -28,6 +28,7 @@ class Kind(IntEnum):
     EXIT = 9  # parent → host: wait status, cpu in µs, peak in KiB, then what is left: all decimal numbers
     FAILED = 10  # init → host: the box could not be built; stage and reason, as JSON
     SEALED = 11  # worker → host: nothing more will be given up; a descriptor of its anchor, if it has one, is attached
+    TERMINAL = 12  # worker → host: it has opened a terminal in the box; the outer end is attached
 
 
 class ProtocolError(ValueError):

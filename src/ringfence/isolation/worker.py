@@ -36,6 +36,7 @@ _REHEARSAL = encode(
     ).encode(),
 )
 _STARTED = encode(Kind.STARTED)
+_TIOCSCTTY, _TIOCSWINSZ, _TIOCSPTLCK, _TIOCGPTPEER = 0x540E, 0x5414, 0x40045431, 0x5441
 
 
 def warm() -> None:
@@ -53,6 +54,8 @@ def serve(job_fd: int) -> NoReturn:
     """Say ready, take one job from `job_fd`, and become the guest."""
     os.write(job_fd, _READY)
     job = _receive(job_fd)
+    if "attached" in job:
+        _attach(job_fd, job["attached"]["terminal"])
     os.write(job_fd, _STARTED)
     os.close(job_fd)
     become_guest(job)
@@ -69,6 +72,31 @@ def _receive(job_fd: int) -> dict[str, Any]:
                 os._exit(1)
             job: dict[str, Any] = json.loads(payload)
             return job
+
+
+def _attach(job_fd: int, terminal: list[int] | None) -> None:
+    """Lead a session, so that what is sent to the guest reaches all of it; with a size, on a terminal of its own."""
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    if terminal is None:
+        return
+    import fcntl
+    import socket
+
+    outer = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(outer, _TIOCSPTLCK, b"\0\0\0\0")
+    inner = fcntl.ioctl(outer, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    rows, columns = terminal
+    fcntl.ioctl(inner, _TIOCSWINSZ, b"".join(n.to_bytes(2, sys.byteorder) for n in (rows, columns, 0, 0)))
+    fcntl.ioctl(inner, _TIOCSCTTY, 0)
+    channel = socket.socket(fileno=job_fd)
+    socket.send_fds(channel, [encode(Kind.TERMINAL)], [outer])
+    channel.detach()
+    for number in range(3):
+        os.dup2(inner, number)
+    os.close(inner)
+    os.close(outer)
+    os.environ.setdefault("TERM", "xterm-256color")
 
 
 def become_guest(job: dict[str, Any]) -> NoReturn:

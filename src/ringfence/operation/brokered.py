@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
+from ringfence.operation.workspace import WorkspaceOperation
+
 
 @dataclass(frozen=True, slots=True)
 class _OnPath:
@@ -148,4 +150,5 @@ class TmpFree:
 
 FsOperation = FsRead | FsWrite | FsList | FsStat | FsMkdir | FsDelete
 TmpOperation = TmpAlloc | TmpFree
-Brokered = FsOperation | NetHttp | BrowserNav | BrowserExtract | BrowserScreenshot | ProcExec | TmpOperation
+Browsing = BrowserNav | BrowserExtract | BrowserScreenshot
+Brokered = FsOperation | NetHttp | Browsing | ProcExec | TmpOperation | WorkspaceOperation

@@ -16,6 +16,7 @@ MAX_STDIN_BYTES = 64 * 1024 * 1024
 MAX_INPUT_BYTES = 256 * 1024 * 1024
 MAX_INPUT_FILES = 10_000
 MAX_ENVIRONMENT_BYTES = 128 * 1024
+MAX_PORTS = 16
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -33,7 +34,7 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CodeRun:
-    """Run `code` once in a box of its own."""
+    """Run `code` once: in a box of its own, or in the one of a process that keeps its variables."""
 
     kind: ClassVar[str] = "code_run"
     domain: ClassVar[str] = "code"
@@ -48,6 +49,10 @@ class CodeRun:
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     session_id: str | None = None
+    ports: tuple[int, ...] = ()
+    """What it listens on, and whoever may reach into its box may connect to; each has to be granted."""
+    process_id: str | None = None
+    """The process whose interpreter runs it, after whatever ran there before."""
 
 
 def parse_language(name: object) -> Language:
@@ -80,11 +85,22 @@ def check(operation: CodeRun) -> None:
     for module in operation.preload:
         if not _is_named(_MODULE_NAME, module):
             raise InvalidRequest(f"preload: {module!r} is not a module name", reason="invalid_preload")
+    if operation.ports:
+        _check_ports(operation.ports)
     if operation.session_id is not None and not _is_named(_SESSION_ID, operation.session_id):
         raise InvalidRequest(
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
             reason="invalid_session_id",
         )
+    if operation.process_id is not None:
+        _check_cell(operation)
+
+
+def _check_cell(operation: CodeRun) -> None:
+    if not _is_named(_SESSION_ID, operation.process_id):
+        raise InvalidRequest("process_id is no name of a process", reason="invalid_name")
+    if operation.args or operation.stdin or operation.files or operation.inputs or operation.env or operation.packages:
+        raise InvalidRequest("a cell is code alone: what else it needs, the session was begun with")
 
 
 def _is_named(pattern: re.Pattern[str], name: object) -> bool:
@@ -113,6 +129,14 @@ def _check_files(name: str, files: Mapping[str, bytes]) -> None:
             raise InvalidRequest(f"{name}: {path!r} is not a path", reason="invalid_path")
     if sum(map(len, files.values())) > MAX_INPUT_BYTES:
         raise InvalidRequest(f"{name}: more than {MAX_INPUT_BYTES} bytes in all", reason="too_large")
+
+
+def _check_ports(ports: tuple[int, ...]) -> None:
+    if len(ports) > MAX_PORTS:
+        raise InvalidRequest(f"ports: more than {MAX_PORTS}", reason="invalid_port")
+    for port in ports:
+        if type(port) is not int or not 0 < port < 65536:
+            raise InvalidRequest(f"ports: {port!r} is not a number from 1 to 65535", reason="invalid_port")
 
 
 def _check_environment(env: Mapping[str, str]) -> None:

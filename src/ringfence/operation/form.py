@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ringfence.errors import InvalidRequest
-from ringfence.operation import brokered, code, needs
+from ringfence.operation import brokered, code, needs, workspace
 from ringfence.operation.path import workspace_path
 from ringfence.operation.target import METHODS, target
 
@@ -17,10 +18,14 @@ Operation = code.CodeRun | brokered.Brokered | needs.Need
 MAX_ARGUMENTS = 1024
 MAX_ARGUMENT_BYTES = 128 * 1024
 MAX_HEADERS = 100
+MAX_LABEL = 200
+_SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
 def demands(operation: Operation) -> tuple[Operation, ...]:
-    """Return what must be allowed for `operation` to be allowed: itself, and for a page its download."""
+    """Return what must be allowed for `operation` to be: itself, and for a page its download, for code its ports."""
+    if isinstance(operation, code.CodeRun):
+        return (operation, *map(needs.PortOpen, operation.ports))
     if isinstance(operation, brokered.BrowserNav):
         return (operation, brokered.NetHttp("GET", operation.url))
     return (operation,)
@@ -43,6 +48,8 @@ def summary(operation: Operation) -> str:
             return f"tmp.alloc:{operation.size_bytes}"
         case brokered.TmpFree():
             return "tmp.free"
+        case workspace.WsRestore() | workspace.WsSnapshotDelete():
+            return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.snapshot_id)}"
         case needs.SecretUse():
             return f"secret.use:{operation.name}"
         case needs.PortOpen():
@@ -134,6 +141,27 @@ def _shown_path(path: str) -> str:
         return "invalid"
 
 
+def _shown_id(name: str) -> str:
+    return name if is_snapshot_id(name) else "invalid"
+
+
+def is_snapshot_id(name: object) -> bool:
+    """Whether `name` can be a snapshot's id, and no path."""
+    return isinstance(name, str) and _SNAPSHOT_ID.match(name) is not None
+
+
+def _snapshot_id(key: str, value: object) -> str:
+    if not isinstance(value, str) or not is_snapshot_id(value):
+        raise _refused(key, "must be the id of a snapshot, as a list shows it")
+    return value
+
+
+def _label(key: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_LABEL or not value.isprintable():
+        raise _refused(key, f"must be at most {MAX_LABEL} printable characters")
+    return value
+
+
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value or len(value) > MAX_ARGUMENT_BYTES:
         raise _refused(key, "must be text, not empty, without NUL")
@@ -189,6 +217,8 @@ def _headers(key: str, value: object) -> dict[str, str]:
 _REQUIRED = object()
 _Read = Callable[[str, object], Any]
 _PATH: dict[str, tuple[str, _Read, object]] = {"path": ("path", _text, _REQUIRED)}
+_SNAPSHOT: dict[str, tuple[str, _Read, object]] = {"snapshot_id": ("snapshot_id", _snapshot_id, _REQUIRED)}
+_BEFORE: dict[str, tuple[str, _Read, object]] = {"snapshot_before": ("snapshot_before", _flag, False)}
 _SELECTOR: dict[str, tuple[str, _Read, object]] = {"selector": ("selector", _text, None)}
 
 _KINDS: dict[str, type[brokered.Brokered]] = {
@@ -207,6 +237,12 @@ _KINDS: dict[str, type[brokered.Brokered]] = {
         brokered.ProcExec,
         brokered.TmpAlloc,
         brokered.TmpFree,
+        workspace.WsSnapshot,
+        workspace.WsSnapshots,
+        workspace.WsRestore,
+        workspace.WsReset,
+        workspace.WsDiff,
+        workspace.WsSnapshotDelete,
     )
 }
 
@@ -238,4 +274,10 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
     },
     "tmp_alloc": {"size_bytes": ("size_bytes", _amount, _REQUIRED)},
     "tmp_free": {"handle": ("handle", _text, _REQUIRED)},
+    "ws_snapshot": {"label": ("label", _label, "")},
+    "ws_snapshots": {},
+    "ws_restore": {**_SNAPSHOT, **_BEFORE},
+    "ws_reset": _BEFORE,
+    "ws_diff": {"since": ("since", _snapshot_id, None)},
+    "ws_snapshot_delete": _SNAPSHOT,
 }

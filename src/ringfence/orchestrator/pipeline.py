@@ -33,12 +33,13 @@ from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
-from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep
+from ringfence.ports import Attachment, Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
     from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
+    from ringfence.operation.workspace import WorkspaceOperation
     from ringfence.orchestrator.metering import Metering
 
 _BOUNDS = tuple(
@@ -108,12 +109,13 @@ class Orchestrator:
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
         exec_id: str | None = None,
+        attached: Attachment | None = None,
     ) -> ExecutionResult: ...
 
     @overload
     async def run(
         self,
-        operation: FsOperation | TmpOperation,
+        operation: FsOperation | TmpOperation | WorkspaceOperation,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,
@@ -138,6 +140,7 @@ class Orchestrator:
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
         exec_id: str | None = None,
+        attached: Attachment | None = None,
     ) -> Outcome: ...
 
     async def run(
@@ -152,13 +155,14 @@ class Orchestrator:
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
         exec_id: str | None = None,
+        attached: Attachment | None = None,
     ) -> Outcome:
         """Carry out `operation` under `profile`, with what somebody has agreed to.
 
         `session_id` is whose files are meant, where the operation does not say so itself; `scope` is who shares
         temporary space, and is the call alone unless given; `correlation` is what the caller's own records call it;
         `built_us` is how long the profile took to make; `exec_id` is what the door that answers for the execution
-        has already called it.
+        has already called it; `attached` is who stays with a run of code while it runs.
 
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
@@ -219,6 +223,7 @@ class Orchestrator:
             begin=beginning.write,
             afterwards=later.append,
             cancelled=cancelled.is_set,
+            attached=attached,
         )
         try:
             outcome = await self._recorded(executor, ctx, operation, beginning)

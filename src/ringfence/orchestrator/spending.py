@@ -12,6 +12,7 @@ from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
 from ringfence.operation.brokered import FsMkdir, FsRead, FsWrite, TmpAlloc
 from ringfence.operation.form import Operation
+from ringfence.operation.workspace import WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=0, file_count=0, memory_mb_s=1, disk_bytes=0)
@@ -62,6 +63,9 @@ def _moved_by(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
             moved = Budget(file_count=1)
         case TmpAlloc(size_bytes=size):
             moved = Budget(disk_bytes=size)
+        case WsSnapshot() | WsRestore():
+            # all of the work directory at most; what it took is known afterwards
+            return Budget(disk_bytes=limits.disk_bytes), Budget(disk_bytes=0)
         case _:
             moved = Budget()
     return moved, moved

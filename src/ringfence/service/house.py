@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from ringfence.facade import SandboxManager
 from ringfence.identifiers import TimeOrdered
 from ringfence.service.keys import ApiKeys
 from ringfence.service.surroundings import runtime_mode
+from ringfence.service.tally import Tallies
+from ringfence.skills.shelf import shelf_of
 
 if TYPE_CHECKING:
     from ringfence.database.port import Database
@@ -48,6 +51,7 @@ class House:
     """The queue of executions, where there is one (`service.execs`)."""
     skills: Any = None
     """The skills that are offered, where there are any."""
+    tallies: Tallies = field(default_factory=Tallies)
     draining: bool = False
     """Whether no new work is taken any more."""
     opened: bool = True
@@ -94,16 +98,33 @@ class House:
         """Take no new work from now on."""
         self.draining = True
 
-    async def close(self) -> None:
-        """Let what runs end within `drain_seconds`, cancel the rest, and close the engine with its journal."""
-        self.begin_draining()
-        if not self.opened:
-            return
-        self.opened = False
+    async def start(self) -> None:
+        """Begin to fill the pool, and take over what a service that is gone had promised.
+
+        Raises:
+            Unavailable: The database cannot be used.
+        """
+        _ = self.manager.engine
         if self.execs is not None:
-            await self.execs.close()
-        await self.manager.cleanup()
-        await asyncio.to_thread(self.database.close)
+            await self.execs.start()
+
+    async def drain(self) -> None:
+        """Take nothing new; let what runs end within `drain_seconds`, and cancel the rest."""
+        self.begin_draining()
+        ending = asyncio.ensure_future(self.execs.close()) if self.execs is not None else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_seconds):
+                await self.idle.wait()
+        if ending is not None:
+            await ending
+
+    async def close(self) -> None:
+        """Close the engine with its journal, and the database."""
+        self.begin_draining()
+        if self.opened:
+            self.opened = False
+            await self.manager.cleanup()
+            await asyncio.to_thread(self.database.close)
 
 
 def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skills: Any = None) -> House:
@@ -114,6 +135,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
     """
     url = settings.database or default_database()
     database, clock = open_database(home, url), SystemClock()
+    directories = (settings.skills,) if settings.skills else ()
     manager = SandboxManager(
         config=SandboxConfig(
             home=home,
@@ -121,6 +143,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             database=url,
             pool_size=settings.pool_size,
             workspace_root=settings.root_for(runtime_mode()),
+            skills=directories,
         )
     )
     return House(
@@ -131,5 +154,5 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
         database=database,
         clock=clock,
         execs=execs,
-        skills=skills,
+        skills=skills if skills is not None else shelf_of(home, tuple(map(Path, directories))),
     )

@@ -159,6 +159,7 @@ class AgentWorkspace:
             max_bytes=self._limits.disk_bytes,
             max_files=self._limits.inodes,
             changing=session.changing,
+            using=session.using,
         )
         inputs = Area(session.inputs_fd, writable=False, in_tree_links=self._links)
         artifacts = Area(session.artifacts_fd, writable=False, in_tree_links=self._links)

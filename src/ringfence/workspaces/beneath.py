@@ -15,7 +15,7 @@ MAX_NAME_BYTES = 255
 _SYS_OPENAT2 = 437  # the same number on every architecture
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _RESOLVE = _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
-_RENAME_NOREPLACE = 1
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _MOST_ATTEMPTS = 64
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW
 # A fifo or a terminal planted by the guest must neither block the host nor become its controlling terminal.
@@ -123,6 +123,28 @@ def rename_in(directory_fd: int, old: bytes, new: bytes, *, replace: bool) -> No
         os.link(old, new, src_dir_fd=directory_fd, dst_dir_fd=directory_fd, follow_symlinks=False)
         os.unlink(old, dir_fd=directory_fd)
     elif code:
+        raise OSError(code, os.strerror(code))
+
+
+def exchange(one_fd: int, one: str, other_fd: int, other: str) -> None:
+    """Have two directory entries change places, in one step that is whole or did not happen.
+
+    Raises:
+        OSError: The file system cannot do this.
+    """
+    for name in (one, other):
+        if len(_split(name)) != 1:
+            raise InvalidRequest(f"{_shown(name)} is not one name", reason="invalid_path")
+    names = (os.fsencode(one), os.fsencode(other))
+    if _libc.renameat2(one_fd, names[0], other_fd, names[1], ctypes.c_uint(_RENAME_EXCHANGE)):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def flush(fd: int) -> None:
+    """Wait until everything written to the file system that `fd` is on has reached the disk."""
+    if _libc.syncfs(fd):
+        code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import FileChanges
-from ringfence.ports import Harvest
+from ringfence.ports import EVERYTHING, Harvest, Keeping
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class RunDirectory:
 
         return written(upper, max_entries=_MAX_WRITTEN, layered=self.session is not None)
 
-    def harvest(self, limits: Limits) -> Harvest:
-        """Read artifacts and changes; with a session, keep the changes."""
-        found = self._artifacts(limits)
+    def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
+        """Read artifacts and changes; with a session, keep the changes if every one of them may stay."""
+        found = self._artifacts(limits, keeping)
         notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
         kept = True
         with _Opened(self.fd, self.work) as upper:
@@ -89,7 +89,7 @@ class RunDirectory:
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
-                kept = self._commit(self.session, upper, limits, notes)
+                kept = _may_stay(changes, keeping, notes) and self._commit(self.session, upper, limits, notes)
         if not changes.complete:
             notes.append(f"files_written lists the first {_MAX_WRITTEN} entries only")
         more = FileChanges(
@@ -101,16 +101,21 @@ class RunDirectory:
         )
         return Harvest(found.artifacts, files, tuple(notes), more, changed=bool(changes.files or changes.deleted))
 
-    def _artifacts(self, limits: Limits) -> Collection:
-        from ringfence.workspaces.collect import collect
+    def _artifacts(self, limits: Limits, keeping: Keeping) -> Collection:
+        from ringfence.workspaces.collect import Skipped, collect
 
         with _Opened(self.fd, "artifacts") as directory:
-            return collect(
+            found = collect(
                 directory,
                 max_bytes=limits.artifact_bytes,
                 max_count=limits.artifact_count,
                 max_depth=limits.artifact_depth,
             )
+        if keeping.artifacts is None:
+            return found
+        stay = tuple(artifact for artifact in found.artifacts if keeping.artifacts(artifact.path))
+        lost = tuple(Skipped(artifact.path, "not_permitted") for artifact in found.artifacts if artifact not in stay)
+        return replace(found, artifacts=stay, skipped=(*found.skipped, *lost))
 
     def _touched(self, upper: int, name: str) -> bool:
         before = self._placed.get(name)
@@ -131,6 +136,15 @@ class RunDirectory:
             os.close(self.fd)
         if self.session is not None:
             self.session.close()
+
+
+def _may_stay(changes: Changes, keeping: Keeping, notes: list[str]) -> bool:
+    if keeping.work is None:
+        return True
+    if changes.complete and all(map(keeping.work, (*changes.files, *changes.deleted))):
+        return True
+    notes.append("the changes to the session's files were not kept: the tool may not write all of them")
+    return False
 
 
 def _inodes(fd: int) -> int:

@@ -1,9 +1,9 @@
 """The files a session keeps between runs: read by the next guest as an overlay's lower, written only by commits.
 
 `<home>/workspace/projects/<id>/`, or `<home>/workspace/tenants/<tenant>/projects/<id>/` for a tenant other than the
-local one, holds `work`, `inputs`, `artifacts` and, for commits, `staging` and `lock`. As root, each session has a host
-uid of its own, and its runs must be given that uid: an overlay keeps the owner of a file it copies up, so a guest can
-change what an earlier run left only if both were the same host user.
+local one, holds `work`, `inputs`, `artifacts`, `snapshots` once there are any and, for commits, `staging` and `lock`.
+As root, each session has a host uid of its own, and its runs must be given that uid: an overlay keeps the owner of a
+file it copies up, so a guest can change what an earlier run left only if both were the same host user.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from typing import Self
 from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.errors import InvalidRequest
 from ringfence.workspaces.acting import Owner, acting_as
-from ringfence.workspaces.beneath import make_parents, open_beneath
+from ringfence.workspaces.beneath import exchange, flush, make_parents, open_beneath
 from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
 from ringfence.workspaces.ids import SESSION_UIDS
 
@@ -86,7 +86,10 @@ class SessionWorkspace:
 
         An overlay caches what it looked up, so a worker that was parked over another generation is not to be used.
         """
-        return _read_generation(self._directory_fd)
+        read = _read_generation(self._directory_fd)
+        # after the number: a directory that is replaced from now on has another
+        self._find_work()
+        return read
 
     def commit(self, upper_fd: int, *, max_bytes: int, max_inodes: int) -> CommitReport:
         """Apply what a dead run wrote; commits of one session wait for each other.
@@ -101,15 +104,57 @@ class SessionWorkspace:
 
     def usage(self) -> Usage:
         """Measure the work directory."""
-        with acting_as(self.owner):
+        with self.using():
             size, inodes = totals_after(survey(self.work_fd, max_entries=MOST_ENTRIES, layered=False), ())
         return Usage(size, inodes)
 
     def reset(self) -> None:
-        """Delete everything in the work directory."""
-        with self.changing():
-            empty(self._staging_fd)
-            empty(self.work_fd)
+        """Put an empty work directory in the place of this one, in one step."""
+        self.replace_work(lambda _: None)
+
+    def replace_work(self, fill: Callable[[int], None]) -> None:
+        """Put another directory in the place of `work`, in one step: whoever looks finds the old one or the new, whole.
+
+        `fill` is given the new directory, empty, and acts as the session's owner. What it raises leaves everything as
+        it was; so does a host that dies before the step, and one that dies after it has made the change.
+        """
+        with self._changing() as owner:
+            try:
+                with acting_as(owner):
+                    empty(self._staging_fd)
+                    os.mkdir("work", 0o700, dir_fd=self._staging_fd)
+                    made = open_beneath(self._staging_fd, "work", _DIRECTORY)
+                    try:
+                        fill(made)
+                        os.fchmod(made, 0o755)
+                    finally:
+                        os.close(made)
+                flush(self._staging_fd)
+                # as ourselves: the session's owner may not write where its directories are
+                exchange(self._staging_fd, "work", self._directory_fd, "work")
+                os.fsync(self._directory_fd)
+                self._find_work()
+            finally:
+                with acting_as(owner):
+                    empty(self._staging_fd)
+
+    @contextmanager
+    def holding(self) -> Iterator[Owner | None]:
+        """Keep everybody from changing `work`, and yield its owner; nothing is changed, and nobody acts as him yet."""
+        with _locked(self._directory_fd):
+            self._find_work()
+            yield self.owner
+
+    def open_snapshots(self, *, make: bool = False) -> int | None:
+        """Open where this session's snapshots are; nothing where there never was one, unless it is to be made."""
+        try:
+            return open_beneath(self._directory_fd, "snapshots", _DIRECTORY)
+        except FileNotFoundError:
+            if not make:
+                return None
+        with suppress(FileExistsError):
+            os.mkdir("snapshots", 0o700, dir_fd=self._directory_fd)
+        return open_beneath(self._directory_fd, "snapshots", _DIRECTORY)
 
     def close(self) -> None:
         """Give up the descriptors; the files stay."""
@@ -125,16 +170,39 @@ class SessionWorkspace:
         self.close()
 
     @contextmanager
+    def using(self) -> Iterator[None]:
+        """Act as the owner of the directory that is `work` now; others may change it meanwhile."""
+        self._find_work()
+        with acting_as(self.owner):
+            yield
+
+    @contextmanager
     def changing(self) -> Iterator[None]:
         """Hold the session for a change of `work`, acting as its owner; parked workers learn that they are stale."""
+        with self._changing() as owner, acting_as(owner):
+            yield
+
+    @contextmanager
+    def _changing(self) -> Iterator[Owner | None]:
         with _locked(self._directory_fd) as lock:
+            self._find_work()
             before = _read_generation(self._directory_fd)
             os.pwrite(lock, b"%020d" % (before + 1), 0)
             try:
-                with acting_as(self.owner):
-                    yield
+                yield self.owner
             finally:
                 os.pwrite(lock, b"%020d" % (before + 2), 0)
+
+    def _find_work(self) -> None:
+        """Hold on to the directory that is `work` now: somebody may have put another one in its place."""
+        present = os.stat("work", dir_fd=self._directory_fd, follow_symlinks=False)
+        held = os.fstat(self.work_fd)
+        if (present.st_dev, present.st_ino) != (held.st_dev, held.st_ino):
+            found = open_beneath(self._directory_fd, "work", _DIRECTORY)
+            try:
+                os.dup2(found, self.work_fd, inheritable=False)  # the same number: others were given it
+            finally:
+                os.close(found)
 
 
 def project_path(project_id: str, tenant: str) -> str:

@@ -76,4 +76,5 @@ def test_the_numbers_of_kinds_never_change() -> None:
         ("EXIT", 9),
         ("FAILED", 10),
         ("SEALED", 11),
+        ("TERMINAL", 12),
     ]

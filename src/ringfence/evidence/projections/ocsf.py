@@ -34,6 +34,12 @@ _FILE_KINDS: Final = {
     "fs_stat": (_GET_ATTRIBUTES, _FILE_UNKNOWN),
     "fs_mkdir": (_CREATE, _FILE_FOLDER),
     "fs_delete": (_DELETE, _FILE_UNKNOWN),
+    "ws_diff": (_READ, _FILE_FOLDER),
+    "ws_snapshots": (_READ, _FILE_FOLDER),
+    "ws_snapshot": (_READ, _FILE_FOLDER),
+    "ws_restore": (_UPDATE, _FILE_FOLDER),
+    "ws_reset": (_DELETE, _FILE_FOLDER),
+    "ws_snapshot_delete": (_DELETE, _FILE_FOLDER),
 }
 _HTTP_METHODS: Final = {
     "CONNECT": 1,
@@ -112,7 +118,7 @@ def _process_events(run: Run, version: str) -> tuple[dict[str, Any], ...]:
 
 def _file_event(run: Run, kind: str, version: str) -> dict[str, Any]:
     activity, type_id = _FILE_KINDS[kind]
-    path = str(run.operation("path") or "")
+    path = str(run.operation("path") or ("work" if kind.startswith("ws_") else ""))
     file: dict[str, Any] = {"name": path.rpartition("/")[2] or path or "unknown", "type_id": type_id}
     if path:
         file["path"] = path

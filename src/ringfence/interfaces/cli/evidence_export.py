@@ -56,14 +56,19 @@ def export_command(words: Sequence[str]) -> int:
             "a log is exported whole, or it could not be verified", fix="use --format bundle for a selection"
         )
     with desk.reading() as reader, _sink(options.output) as write:
-        for chunk in _chunks(desk, reader, options.format, selection, options.execs):
+        for chunk in exported(desk, reader, options.format, selection, options.execs):
             write(chunk)
     if options.output is not None:
         _confirm(options.output, options.format, as_json=options.json)
     return 0
 
 
-def _chunks(desk: Desk, reader: Reader, kind: str, selection: Selection, execs: Sequence[str]) -> Iterator[bytes]:
+def exported(desk: Desk, reader: Reader, kind: str, selection: Selection, execs: Sequence[str]) -> Iterator[bytes]:
+    """Yield what was asked for, some at a time.
+
+    Raises:
+        Unavailable: A record was tampered with; it is not passed on.
+    """
     if kind == "log":
         yield from _logs(desk, reader)
         return

@@ -52,22 +52,41 @@ def _issue(words: Sequence[str]) -> int:
     _add_narrowing(parser)
     options = parser.parse_args(list(words))
     desk = open_desk()
-    policy = _policy(options.policy)
     call = ProposedCall(options.tenant, options.subject, options.tool, options.call, options.audience)
-    credential = desk.issuer.issue(policy, call, role=options.role, lifetime_ms=_milliseconds(options.ttl))
-    _require_covered(policy, options, narrowing := _narrowing(options))
-    credential = credential.narrowed(narrowing)
+    token, told = issue(
+        desk,
+        policy_of(options.policy),
+        call,
+        options.role,
+        lifetime_ms=_milliseconds(options.ttl),
+        narrowing=_narrowing(options),
+    )
+    note(desk.home, "grant.issued", told)
+    _say_token(desk, token, json=options.json)
+    return 0
+
+
+def issue(
+    desk: Desk, policy: PolicySnapshot, call: ProposedCall, role: str | None, *, lifetime_ms: int, narrowing: Narrowing
+) -> tuple[str, dict[str, Any]]:
+    """Sign what the policy gives a role for one call, narrowed; return the token and what its record says.
+
+    Raises:
+        ToolDenied: The policy gives nothing.
+        InvalidRequest: More was asked for than it gives.
+        Unavailable: There is no key to sign with.
+    """
+    credential = desk.issuer.issue(policy, call, role=role, lifetime_ms=lifetime_ms)
+    _require_covered(policy, call.tool_name, role, narrowing)
+    grant = credential.narrowed(narrowing).grant
     key = desk.keys.signing_key()
-    grant = credential.grant
-    told = {
+    told: dict[str, Any] = {
         **call_members(grant),
         "expires_at_ms": grant.expires_at,
         "key_id": key.key.key_id,
         "policy_version_hash": policy.policy_version_hash,
     }
-    note(desk.home, "grant.issued", told if options.role is None else {**told, "role": options.role})
-    _say_token(desk, desk.codec.encode(credential.grant, key), json=options.json)
-    return 0
+    return desk.codec.encode(grant, key), told if role is None else {**told, "role": role}
 
 
 def call_members(grant: Grant) -> dict[str, str]:
@@ -107,7 +126,7 @@ def _inspect(words: Sequence[str]) -> int:
     token = _token(options.token)
     credential = desk.codec.peek(token)
     problem = _problem(desk, token, credential, options.call)
-    fields = {"good": problem is None, **_fields(credential)}
+    fields = {"good": problem is None, **token_fields(credential)}
     if problem is not None:
         fields |= {"error": str(problem), "error_code": problem.code, "reason": problem.reason, "fix": problem.fix}
     if options.json:
@@ -214,7 +233,8 @@ def _milliseconds(text: str) -> int:
     return max(1, int(seconds(text) * 1000))
 
 
-def _policy(file: str | None) -> PolicySnapshot:
+def policy_of(file: str | None) -> PolicySnapshot:
+    """Return the policy of a file, or the built-in one."""
     if file is None:
         from ringfence.authority.policy import BUILT_IN
 
@@ -225,13 +245,11 @@ def _policy(file: str | None) -> PolicySnapshot:
     return PolicySource(PolicyFile(file)).current()
 
 
-def _require_covered(policy: PolicySnapshot, options: argparse.Namespace, narrowing: Narrowing) -> None:
+def _require_covered(policy: PolicySnapshot, tool: str, role: str | None, narrowing: Narrowing) -> None:
     """Sign nothing that is less than was asked for: whoever asked would believe to hold more."""
-    view = policy.view(options.tool, options.role)
+    view = policy.view(tool, role)
     if view.refusal:
-        raise ToolDenied(
-            f"the policy does not let {_whom(options.role)} use {options.tool!r}: {view.refusal}", reason="tool_denied"
-        )
+        raise ToolDenied(f"the policy does not let {_whom(role)} use {tool!r}: {view.refusal}", reason="tool_denied")
     wanted = narrowing.capabilities
     if wanted is not None and not view.capabilities.covers(wanted):
         raise _beyond("--allow names more than the policy allows", "see 'ringfence policy explain'")
@@ -272,12 +290,13 @@ def _problem(desk: Desk, token: str, credential: Credential, call_id: str | None
 
 def _say_token(desk: Desk, token: str, *, json: bool) -> None:
     if json:
-        _say_json({"token": token, **_fields(desk.codec.peek(token))})
+        _say_json({"token": token, **token_fields(desk.codec.peek(token))})
     else:
         sys.stdout.write(f"{token}\n")
 
 
-def _fields(credential: Credential) -> dict[str, Any]:
+def token_fields(credential: Credential) -> dict[str, Any]:
+    """Return what is in a token, as it is shown."""
     form = credential.grant.to_json()
     form["grant_id"] = form.pop("nonce")
     form["capabilities"] = [str(item) for item in credential.grant.capabilities]

@@ -34,9 +34,9 @@ class Desk:
     verifier: GrantVerifier
 
 
-def open_desk() -> Desk:
-    """Return the desk of `$RINGFENCE_HOME`; nothing is read or made yet."""
-    home, clock, codec = default_home(), SystemClock(), BiscuitCodec()
+def open_desk(home: Path | None = None) -> Desk:
+    """Return the desk of a home, or of `$RINGFENCE_HOME`; nothing is read or made yet."""
+    home, clock, codec = home or default_home(), SystemClock(), BiscuitCodec()
     revocations = RevocationFile(home, clock)
     keys = KeyRing(home, codec, clock, revocations)
     verifier = GrantVerifier(

@@ -14,7 +14,9 @@ ringfence: run what a model wrote, in real isolation.
   ringfence key create|list|revoke     the keys that sign grants, and those that call the service
   ringfence serve                      the same over HTTP, for agents and tools, on this machine or beyond
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
+  ringfence skill list|show|validate|invoke|new   tools with a manifest, and schemas for what goes in and comes out
   ringfence metrics                    the same in numbers, for Prometheus
+  ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -94,6 +96,23 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
                  neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
+""",
+    "mcp": """\
+ringfence mcp [--transport stdio|http] [OPTIONS]
+
+Serve the tools run_code, run_shell, read_file, write_file and list_files to a client of the Model Context Protocol.
+Over stdio, which is for a client that starts this command itself, only messages come out; the log is on stderr.
+Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
+
+  --transport T   stdio (default) or http
+  --host HOST     http: where to listen (default 127.0.0.1)
+  --port PORT     http: (default 8322)
+  --project ID    the project whose files the tools work on (default mcp)
+  --policy FILE   what the policy does not allow is refused, and nothing runs
+  --role R        one of the policy's agent roles
+  --home DIR      where state and evidence are kept, instead of $RINGFENCE_HOME
+
+Needs: pip install 'ringfence[mcp]'
 """,
     "policy": """\
 ringfence policy lint FILE [--json]
@@ -198,6 +217,30 @@ the home, so the next call reads only what is new.
   --no-aliases   without the older names of the same numbers
   --openmetrics  in the OpenMetrics 1.0 form
 """,
+    "skill": """\
+ringfence skill list [--skills DIR]... [--json]                  the skills there are
+ringfence skill show ID [--skills DIR]... [--json]               one of them: what it takes, gives and may do
+ringfence skill validate [DIR]... [--skills DIR]... [--json]     everything that is wrong, with its place and its fix
+ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and print its outputs as JSON
+ringfence skill new ID [--skills DIR]                            make one from the template
+
+A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
+file.search) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
+validate is a skill, or a directory of skills.
+
+  --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}
+  --timeout S          wall-clock seconds, at most what its manifest allows
+  --project ID         whose /workspace/work it sees, where its manifest allows that
+  --policy FILE        call it under this policy
+  --role R             one of the policy's agent roles
+  --home DIR           where state and evidence are kept, instead of $RINGFENCE_HOME
+  --json               one JSON object with outputs and result, and nothing else
+
+Exit codes of invoke are those of run; 1 also when the outputs are not what the manifest says. validate gives 2 when
+there are errors, and 0 with warnings alone.
+
+  ringfence skill invoke shell.run --inputs '{"command": "ls -l"}' --project p1
+""",
     "grant": """\
 ringfence grant issue --tool T --call ID [OPTIONS]       sign what the policy gives a role for one call; print the token
 ringfence grant attenuate TOKEN|- [OPTIONS]              take something away from it; needs no key and asks nobody
@@ -277,8 +320,6 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 }
 
 PENDING_COMMANDS = {
-    "mcp": "the MCP server",
-    "skill": "skills",
     "approvals": "approvals",
     "ps": "long-running processes",
     "logs": "long-running processes",

@@ -111,7 +111,7 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--security", choices=("permissive", "strict"), default="strict")
     parser.add_argument("--with", dest="packages", action="append", default=[])
     parser.add_argument("--preload", action="append", default=[])
-    parser.add_argument("--timeout", type=_positive_seconds)
+    parser.add_argument("--timeout", type=positive_seconds)
     parser.add_argument("--memory", type=positive_count)
     parser.add_argument("--input", dest="inputs", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
@@ -212,7 +212,8 @@ def _correlation(pairs: Sequence[str]) -> dict[str, str] | None:
     return found
 
 
-def _positive_seconds(text: str) -> float:
+def positive_seconds(text: str) -> float:
+    """Read a number of seconds above 0, for argparse."""
     seconds = float(text)
     # `not >` also refuses nan; inf would mean no limit at all.
     if not seconds > 0 or seconds == float("inf"):

@@ -56,13 +56,14 @@ async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[
     told = asyncio.Event()
     for signum in _ENDING:
         loop.add_signal_handler(signum, _end, loop, told, house)
-    running = asyncio.ensure_future(server.serve(sockets=list(sockets)))
     try:
+        await house.start()
+        running = asyncio.ensure_future(server.serve(sockets=list(sockets)))
         await _first_of(server.is_up.wait(), running)
         if server.is_up.is_set():
             ready()
             await _first_of(told.wait(), running)
-        await _drain(house)
+        await house.drain()
         server.should_exit = True
         await running
     finally:
@@ -104,11 +105,3 @@ async def _first_of(waiting: Coroutine[Any, Any, Any], running: asyncio.Future[N
     task = asyncio.ensure_future(waiting)
     await asyncio.wait({task, running}, return_when=asyncio.FIRST_COMPLETED)
     task.cancel()
-
-
-async def _drain(house: House) -> None:
-    """Take nothing new, and wait until nothing is being done for anybody, or for as long as the settings say."""
-    house.begin_draining()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(house.settings.drain_seconds):
-            await house.idle.wait()

@@ -7,6 +7,7 @@ from ringfence.isolation.linux.view import LINKS
 
 SOURCE = "/opt/ringfence/lib"
 PRIVATE = "/workspace/.private"
+TERMINALS = "/opt/ringfence/dev"
 # one tmpfs, so that one size holds for everything the guest can write
 _INTO_WORKSPACE = ((f"{PRIVATE}/tmp", "/tmp"), (f"{PRIVATE}/shm", "/dev/shm"), (f"{PRIVATE}/home", "/home/sandbox"))
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup")
@@ -23,8 +24,12 @@ def bwrap_argv(
     info_fd: int,
     generated: dict[str, int],
     command: list[str],
+    nothing: int | None = None,
 ) -> list[str]:
-    """Return the command line that runs `command` as pid 1 of a box; `generated` are files given by descriptor."""
+    """Return the command line that runs `command` as pid 1 of a box; `generated` are files given by descriptor.
+
+    With `nothing`, a descriptor of an empty file, the box can open terminals of its own.
+    """
     argv = [bwrap, *(f"--unshare-{kind}" for kind in _NAMESPACES), "--uid", "1000", "--gid", "1000"]
     # no --die-with-parent: killed between its fork and the id maps, bubblewrap leaves a child that waits forever
     argv += ["--cap-drop", "ALL", "--clearenv", "--as-pid-1"]
@@ -38,6 +43,11 @@ def bwrap_argv(
         argv += ["--tmpfs", hidden, "--remount-ro", hidden]
     for name in devices:
         argv += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    if nothing is not None:
+        # bubblewrap makes an instance of devpts only with devices of its choice: beside ours, and without the one
+        # whose shared mappings are memory that nobody counts
+        argv += ["--symlink", f"{TERMINALS}/pts", "/dev/pts", "--dev", TERMINALS]
+        argv += ["--perms", "0000", "--ro-bind-data", str(nothing), f"{TERMINALS}/zero", "--remount-ro", TERMINALS]
     for where, fd in generated.items():
         argv += ["--ro-bind-data", str(fd), _absolute(where)]
     argv += ["--proc", "/proc", "--dir", "/run", "--size", str(disk_bytes), "--tmpfs", "/workspace"]

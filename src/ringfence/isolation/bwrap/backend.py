@@ -38,6 +38,9 @@ _NOTES = (
     "built by bubblewrap: the number of files is not limited, only their bytes",
     "built by bubblewrap: /proc shows the kernel's public files, not the processes alone",
 )
+_TERMINALS_NOTE = (
+    "built by bubblewrap: how many terminals a guest opens is limited by the kernel for all guests together"
+)
 
 
 class BwrapBackend:
@@ -107,7 +110,7 @@ class BwrapBackend:
     ) -> Box:
         run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
         # here the init is one of the run's processes, and it, not the zygote, waits for the worker
-        run |= {"pids": spec.pids, "own_pids": 1, "anchor": None}
+        run |= {"pids": spec.pids, "own_pids": 1, "anchor": None, "terminal": spec.terminal}
         answer = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run}, place.entrances)
         if "requested" in answer:
             raise InvalidRequest(answer["requested"], reason="preload_failed")
@@ -125,7 +128,7 @@ class BwrapBackend:
             pidfd=pidfd,
             directory=RunDirectory(owner, work="work", only_grows=False),  # its `.private` is the guest's to empty
             landlock_abi=outfit.landlock_abi,
-            notes=_NOTES,
+            notes=(*_NOTES, _TERMINALS_NOTE) if spec.terminal else _NOTES,
         )
 
     def tidy(self) -> bool:
@@ -155,6 +158,10 @@ def _launch(
             its.callback(os.close, generated[where])
             os.write(generated[where], text.encode())
             os.lseek(generated[where], 0, os.SEEK_SET)
+        nothing = None
+        if spec.terminal:
+            nothing = os.memfd_create("ringfence", os.MFD_CLOEXEC)
+            its.callback(os.close, nothing)
         argv = bwrap_argv(
             outfit.view,
             devices=outfit.devices,
@@ -168,6 +175,7 @@ def _launch(
                 *(outfit.executable, "-I", "-S", "-B", "-X", "utf8"),
                 *("-c", _BOOT.format(source=SOURCE, a=status, b=job)),
             ],
+            nothing=nothing,
         )
         process = subprocess.Popen(
             argv,
@@ -176,7 +184,7 @@ def _launch(
             stdout=inside.stdout,
             stderr=inside.stderr,
             # the reading end too: bubblewrap killed by SIGPIPE, when we are gone, leaves a child that waits forever
-            pass_fds=(status, job, info, info_inside, *generated.values()),
+            pass_fds=(status, job, info, info_inside, *generated.values(), *(() if nothing is None else (nothing,))),
             cwd="/",
             **who,
         )

@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 
-from ringfence.isolation.bwrap.argv import PRIVATE, workspace_links
+from ringfence.isolation.bwrap.argv import PRIVATE, TERMINALS, workspace_links
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
 from ringfence.isolation.linux.steps import Steps
@@ -59,7 +59,8 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         sealing = Sealing(config)
         kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
         steps = Steps(sealing.code)
-        sealing.give_up_everything(steps, config["spec"], _WRITABLE, _lowest_free())
+        terminals = (f"{TERMINALS}/pts".encode(),) if config["spec"]["terminal"] else ()
+        sealing.give_up_everything(steps, config["spec"], (*_WRITABLE, *terminals), _lowest_free())
         steps.run()
         stage = "fork"
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 DIRECTORIES = (
     "proc",
     "dev",
     "dev/shm",
+    "dev/pts",
     "etc",
     "tmp",
     "run",
@@ -28,6 +29,7 @@ LINKS = (
     ("artifacts", "workspace/output"),
     ("work", "workspace/code"),
     ("work", "workspace/data"),
+    ("pts/ptmx", "dev/ptmx"),
     ("/proc/self/fd", "dev/fd"),
     ("/proc/self/fd/0", "dev/stdin"),
     ("/proc/self/fd/1", "dev/stdout"),

@@ -107,6 +107,7 @@ class NativeBackend:
             "exec": command,
             "layered": session is not None,
             "entrances": len(place.entrances),
+            "terminal": spec.terminal,
         }
         parked_over = session.generation() if session is not None else 0
         try:

@@ -30,6 +30,8 @@ _BINDS = (
 _NO_SETUID_NO_DEVICES = kernel.MS_NOSUID | kernel.MS_NODEV
 _OVERLAY = b"lowerdir=/run/lower,upperdir=/run/upper,workdir=/run/ovl,userxattr"
 _PROC = b"subset=pid,hidepid=invisible"
+# the kernel has so many for the whole machine, so a box gets a few; made by the guest, they are of its own group
+TERMINALS = b"newinstance,ptmxmode=0666,mode=620,max=16"
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _HOSTNAME_BYTES = 64
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
@@ -63,6 +65,10 @@ class Furnishing:
             steps.add("mkdirat", directory, b"lower", 0o755)
             steps.add("move_mount", lower, b"", AT_FDCWD, b"/run/lower", _MOVE_MOUNT_F_EMPTY_PATH)
             steps.add("mount", b"overlay", WORKSPACE, b"overlay", _NO_SETUID_NO_DEVICES, _OVERLAY)
+        if spec["terminal"]:
+            # an instance of the box's own: no terminal in it was ever the host's or another run's
+            no_programs = kernel.MS_NOSUID | kernel.MS_NOEXEC
+            steps.add("mount", b"devpts", b"/dev/pts", b"devpts", no_programs, TERMINALS)
         # covered, because there `inputs` could be written; unmounting would cost a grace period
         steps.add("mount", b"/var/empty", b"/run", 0, kernel.MS_BIND)
         # the processes of the worker's own pid namespace, and only those it may look into

@@ -1,0 +1,130 @@
+"""`/skills`: the tools with a manifest that a caller may use, and calling one of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Path
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ringfence.authority.levels import RiskLevel
+from ringfence.errors import InvalidRequest
+from ringfence.interfaces.http.door import HouseOf, allowed
+from ringfence.interfaces.http.exec_models import Name, Number, References, TaskRef
+from ringfence.interfaces.http.execs import as_json, taking_work
+from ringfence.interfaces.http.problem import documented
+from ringfence.outcome_form import result_form
+from ringfence.service.callers import Access, Principal
+from ringfence.service.exec_form import correlation_of, project_name
+from ringfence.skills.shelf import not_found
+
+router = APIRouter(prefix="/skills", tags=["skills"])
+Agent = Annotated[Principal, Depends(allowed(Access.AGENT))]
+SkillId = Annotated[str, Path(min_length=1, max_length=256)]
+_LEVELS = [str(level) for level in RiskLevel]
+
+
+class SkillView(BaseModel):
+    """A skill's manifest, and what it leaves unsaid."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    tool: str = Field(description="its name as a tool: skill.<id>")
+    name: str
+    description: str
+    version: str
+    schema_version: int
+    interface: dict[str, Any] = Field(description="`inputs` and `outputs`, each a JSON Schema")
+    runtime: dict[str, Any]
+    permissions: dict[str, Any]
+    capabilities: list[str] = Field(description="the most it may ever do")
+    safety_class: str = Field(description=", ".join(_LEVELS))
+    side_effect: list[str]
+    digest: str = Field(description="the hash of everything that it is")
+    available: bool
+    unavailable_reason: str | None
+
+
+class SkillList(BaseModel):
+    """The skills that the caller may use, by id."""
+
+    skills: list[SkillView]
+
+
+class Invocation(BaseModel):
+    """One call of a skill."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    inputs: dict[str, Any] = Field(default_factory=dict, description="what the skill's `interface.inputs` describes")
+    project_id: Name | None = None
+    conversation_id: Name | None = None
+    timeout_ms: Number | None = Field(None, description="at most what the manifest and the policy allow")
+    task_ref: Name | TaskRef | None = None
+    correlation: References | None = None
+
+
+class InvocationView(BaseModel):
+    """What came of a call; `outputs` is null unless they are what the skill's schema says."""
+
+    skill_id: str
+    success: bool
+    outputs: Any
+    reason: str | None = Field(description="`output_invalid`, or what ended the run")
+    result: dict[str, Any] = Field(description="the run behind it, as executions show it")
+
+
+@router.get("", response_model=None, responses={200: {"model": SkillList}})
+async def list_skills(who: Agent, house: HouseOf) -> Response:
+    """List the skills that can be called, with the schemas of what goes in and comes out."""
+    return as_json({"skills": [skill.to_dict() for skill in await house.manager_for(who).skills()]})
+
+
+@router.get("/{skill_id}", response_model=None, responses={200: {"model": SkillView}, **documented(404)})
+async def show_skill(who: Agent, house: HouseOf, skill_id: SkillId) -> Response:
+    """Show one skill."""
+    for skill in await house.manager_for(who).skills():
+        if skill.id == skill_id:
+            return as_json(skill.to_dict())
+    raise not_found()
+
+
+@router.post(
+    "/{skill_id}/invoke", response_model=None, responses={200: {"model": InvocationView}, **documented(404, 409, 504)}
+)
+async def invoke_skill(
+    request: Request,
+    who: Agent,
+    house: HouseOf,
+    skill_id: SkillId,
+    body: Annotated[Invocation, Body()],
+    idempotency_key: Annotated[str | None, Header(max_length=256)] = None,
+) -> Response:
+    """Call a skill and wait for it; a program that fails, or outputs that are not valid, are answers like any other."""
+    execs = taking_work(house)
+    if idempotency_key is not None:  # accepted and ignored, it would promise that nothing runs twice
+        raise InvalidRequest(
+            "a call of a skill takes no Idempotency-Key in this version",
+            reason="not_in_this_version",
+            fix="leave it out, or run the program by POST /sandbox/execs",
+        )
+    asked = body.model_dump(exclude_unset=True, exclude_none=True, exclude={"inputs"})
+    correlation = correlation_of(asked, request_id=getattr(request.state, "request_id", None))
+    named = correlation.project_id or correlation.conversation_id
+    manager = house.manager_for(who, None if named is None else project_name(named), correlation)
+    async with execs.turn_for(who, correlation):
+        outcome = await manager.invoke(
+            skill_id, body.inputs, timeout=None if body.timeout_ms is None else body.timeout_ms / 1000
+        )
+    return as_json(
+        {
+            "skill_id": outcome.skill_id,
+            "success": outcome.success,
+            "outputs": outcome.outputs,
+            "reason": outcome.reason,
+            "result": result_form(outcome.result),
+        }
+    )
