@@ -34,11 +34,11 @@ class ServiceProcess:
         return int(self.url.rpartition(":")[2])
 
 
-def start(home: Path, *words: str, port: int = 0, key: str = "", **environment: str) -> ServiceProcess:
-    """Start a service and return when it answers."""
+def start(home: Path, *words: str, port: int = 0, key: str = "") -> ServiceProcess:
+    """Start a service and return when it answers; a home that has keys already does not say them again."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ringfence", "serve", "--port", str(port), *words],
-        env={**os.environ, "PYTHONPATH": SOURCE, "RINGFENCE_HOME": str(home), **environment},
+        env={**os.environ, "PYTHONPATH": SOURCE, "RINGFENCE_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,9 +62,9 @@ def stop(service: ServiceProcess, signum: int = signal.SIGTERM) -> None:
 
 
 @contextmanager
-def running(home: Path, *words: str, **environment: str) -> Iterator[ServiceProcess]:
+def running(home: Path, *words: str) -> Iterator[ServiceProcess]:
     """Have a service for as long as the block takes."""
-    service = start(home, *words, **environment)
+    service = start(home, *words)
     try:
         yield service
     finally:

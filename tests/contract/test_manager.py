@@ -45,6 +45,12 @@ from ringfence.operation.brokered import (
 from ringfence.outcome_form import broker_form, result_form
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(120)]
+PROGRAMS = """
+policies:
+  tools:
+    proc_exec:
+      allowed_commands: [ls]
+"""
 OF_THIS_RUN = frozenset(
     {"exec_id", "evidence_id", "sandbox_id", "elapsed_ms", "cpu_ms", "memory_peak_bytes", "used", "tasks_peak"}
 )
@@ -54,31 +60,40 @@ OF_THIS_RUN = frozenset(
 class Door:
     """One way to a manager, and the embedded one to compare it with."""
 
+    name: str
     home: Path
+    policy: Path
     arguments: dict[str, Any]
 
     def manager(self, session_id: str | None = None, **more: Any) -> SandboxManager:
         return SandboxManager(session_id, **self.arguments, **more)
 
     def embedded(self, session_id: str | None = None, **more: Any) -> SandboxManager:
-        return SandboxManager(session_id, home=self.home / "beside", pool_size=1, **more)
+        return SandboxManager(session_id, home=self.home / "beside", policy_file=self.policy, pool_size=1, **more)
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service_process.ServiceProcess]:
-    with service_process.running(tmp_path_factory.mktemp("service")) as running:
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    path.write_text(PROGRAMS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Iterator[service_process.ServiceProcess]:
+    with service_process.running(tmp_path_factory.mktemp("service"), "--policy", str(policy)) as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=["embedded", "tcp", "unix"])
-def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Door:
-    home = tmp_path_factory.mktemp("home")
-    if request.param == "embedded":
-        return Door(home, {"home": home, "pool_size": 1})
+def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Door:
+    name, home = request.param, tmp_path_factory.mktemp("home")
+    if name == "embedded":
+        return Door(name, home, policy, {"home": home, "policy_file": policy, "pool_size": 1})
     service: service_process.ServiceProcess = request.getfixturevalue("service")
-    if request.param == "tcp":
-        return Door(home, {"url": service.url, "api_key": service.key})
-    return Door(home, {"url": service.socket_url})
+    if name == "tcp":
+        return Door(name, home, policy, {"url": service.url, "api_key": service.key})
+    return Door(name, home, policy, {"url": service.socket_url})
 
 
 def told(result: ExecutionResult) -> dict[str, Any]:
@@ -271,7 +286,8 @@ async def test_files_are_written_read_listed_and_deleted_alike(door: Door) -> No
         FsStat("work/d/a.bin"),
         FsDelete("work/d/a.bin"),
     ]
-    async with door.manager("operations") as manager, door.embedded("operations") as embedded:
+    session = f"operations-{door.name}"
+    async with door.manager(session) as manager, door.embedded(session) as embedded:
         for operation in operations:
             outcome = broker_form(await manager.perform(operation))
             expected = broker_form(await embedded.perform(operation))
@@ -283,7 +299,7 @@ async def test_files_are_written_read_listed_and_deleted_alike(door: Door) -> No
 
 def _forget_times(form: dict[str, Any]) -> None:
     for entry in (form["out"], *form["out"].get("entries", [])):
-        for name in entry.keys() & {"modified_ms", "mtime_ms", "modified"}:
+        for name in entry.keys() & {"mtime_ns", "mtime_ms", "modified_ms", "modified_ns", "mtime"}:
             entry[name] = 0
 
 
