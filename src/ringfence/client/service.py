@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -43,7 +43,7 @@ class Service:
     def execute(
         self, operation: CodeRun, asking: Asking, on_output: OnOutput | None = None, stop: Stop | None = None
     ) -> ExecutionResult:
-        """Run code; when told to stop, the run is cancelled before `Stopped` is raised.
+        """Run code; when told to stop, or interrupted, the run is cancelled before that is raised.
 
         Raises:
             RingfenceError: What the pipeline refused or failed at, or the way to it.
@@ -58,7 +58,7 @@ class Service:
             if status != 202:
                 return self._result(answer)
             return self._follow(_exec_id(answer), asking, on_output, stop)
-        except Stopped:
+        except (Stopped, KeyboardInterrupt):
             self._cancel(body, asking, key)
             raise
 
@@ -228,7 +228,7 @@ class Service:
 
 def new_key() -> str:
     """Return a name for one request, by which the service knows it when it comes again."""
-    return f"rfi_{secrets.token_urlsafe(32)}"
+    return f"rfi_{os.urandom(32).hex()}"
 
 
 def _exec_id(answer: object) -> str:
