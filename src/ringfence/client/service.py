@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from ringfence.client.retry import Retrying
 from ringfence.client.transport import Dropped, Reply, Stop, Stopped, Transport
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.errors.form import read_problem
+from ringfence.operation.code import check
 from ringfence.outcome_form import read_broker, read_result, wrong_form
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Service:
             RingfenceError: What the pipeline refused or failed at, or the way to it.
         """
         stop, key, body = stop or Stop(), new_key(), exec_form(operation, asking)
+        check(operation)
         stop.wait(0)
         try:
             status, answer = self.call(
