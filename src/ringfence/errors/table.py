@@ -76,6 +76,7 @@ _PERMISSION_DENY = {
     "no_key": Reason("the request brought no API key, or none that is valid here and now", http_status=401),
     "access": Reason("the API key is for something else than this"),
     "foreign_host": Reason("the request is addressed to a name that is not this service's", http_status=421),
+    "foreign_origin": Reason("a web page of another site asks, which the service was not opened to"),
     "no_grant": Reason("the call brought no grant", http_status=401),
     "bad_token": Reason("the grant cannot be read as one", http_status=401),
     "tampered": Reason("the grant was changed after it was signed", http_status=401),

@@ -99,14 +99,17 @@ class House:
         self.draining = True
 
     async def start(self) -> None:
-        """Begin to fill the pool, and take over what a service that is gone had promised.
+        """Begin to fill the pool, open the queue, and take over what a service that is gone had promised.
 
         Raises:
             Unavailable: The database cannot be used.
         """
+        from ringfence.service.exec_opening import open_execs
+
         _ = self.manager.engine
-        if self.execs is not None:
-            await self.execs.start()
+        if self.execs is None:
+            self.execs = open_execs(self)
+        await self.execs.start()
 
     async def drain(self) -> None:
         """Take nothing new; let what runs end within `drain_seconds`, and cancel the rest."""

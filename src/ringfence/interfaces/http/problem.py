@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from ringfence.errors import InternalError, InvalidRequest, RingfenceError
 from ringfence.service.callers import Access, Principal
@@ -120,10 +121,16 @@ async def _of_framework(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     reason, text = _OF_THE_FRAMEWORK.get(status, ("invalid_request", "the request cannot be taken"))
     answer = response(InvalidRequest(text, reason=reason))
-    allow = (error.headers or {}).get("Allow") if isinstance(error, HTTPException) else None
-    if allow is not None:
-        answer.headers["Allow"] = allow
+    if status == 405:
+        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return answer
+
+
+def _methods(request: Request) -> set[str]:
+    """Return every method that the path knows; the framework names those of the first route alone."""
+    routes = [route for router in request.app.state.routers for route in router.routes]
+    of_path = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in of_path for method in getattr(route, "methods", None) or ()}
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:

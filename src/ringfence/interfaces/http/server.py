@@ -15,7 +15,6 @@ import uvicorn
 
 from ringfence.interfaces.http.app import build
 from ringfence.interfaces.http.protocol import connection_class
-from ringfence.service.exec_opening import open_execs
 from ringfence.service.house import House
 
 _LONGEST_MESSAGE: Final = 1 << 20
@@ -48,9 +47,6 @@ async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[
 
     `ready` is called when requests are answered.
     """
-    if house.execs is None:
-        house.execs = open_execs(house)
-    await house.execs.start()  # what an earlier service had promised comes first
     server = Server(_config(house))
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
