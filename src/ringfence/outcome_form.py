@@ -81,6 +81,7 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
         "kept": changes.kept,
     }
     form["tasks_peak"] = result.tasks_peak
+    form["value"] = result.value
     return form
 
 
@@ -139,6 +140,7 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         files_written=_texts(form, "files_written"),
         changes=_changes(form.get("changes", {})),
         tasks_peak=_maybe(form, "tasks_peak", int),
+        value=_maybe(form, "value", str),
         notes=_texts(form, "notes"),
         exec_id=_take(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),

@@ -13,6 +13,7 @@ from ringfence.errors import (
     InternalError,
     InvalidRequest,
     IsolationUnavailable,
+    Overloaded,
     PathTraversalError,
     QuotaExceeded,
     RingfenceError,
@@ -39,6 +40,7 @@ _CLASSES: Final[Mapping[str, type[RingfenceError]]] = {
 _FINER: Final[Mapping[tuple[str, str], type[RingfenceError]]] = {
     (InvalidRequest.code, "path_traversal"): PathTraversalError,
     (CapabilityBlocked.code, "path_traversal"): PathTraversalError,
+    (QuotaExceeded.code, "queue_full"): Overloaded,
     (Unavailable.code, "isolation_unavailable"): IsolationUnavailable,
     (Unavailable.code, "cgroups_missing"): IsolationUnavailable,
     (Unavailable.code, "interpreter_unreadable"): IsolationUnavailable,
