@@ -350,3 +350,26 @@ def test_the_service_ends_its_processes_and_says_so(tmp_path: Path) -> None:
         told = service.ask_socket("GET", f"/sandbox/execs/{process['exec_id']}").json
         assert told["status"] == "cancelled"
         assert service.ask_socket("GET", place(process)).status == 404
+
+
+def test_an_interpreter_takes_cells_and_keeps_what_they_defined(service: Service, other: str) -> None:
+    body = {"ephemeral": True, "interpreter": "python", "exec": {"kind": "python", "env": {"GREETING": "hi"}}}
+    answer = service.ask("POST", "/sandbox/processes", body)
+    assert answer.status == 201, answer.body
+    cells = f"{place(answer.json)}/cells"
+    assert service.ask("POST", cells, {"code": "import os; x = 40"}).json["status"] == "succeeded"
+    second = service.ask("POST", cells, {"code": "print(os.environ['GREETING']); x + 2", "timeout_ms": 20_000}).json
+    assert (second["status"], second["stdout"], second["value"]) == ("succeeded", "hi\n", "42")
+    assert service.ask("POST", cells, {"code": "1"}, key=other).status == 404
+    assert service.ask("POST", f"{place(answer.json)}/kill", {}).status == 200
+    assert service.ask("POST", cells, {"code": "1"}).status == 409
+    for wrong in (
+        {"ephemeral": True, "interpreter": "perl"},
+        {"ephemeral": True, "interpreter": "python", "exec": {"kind": "python", "code": "1"}},
+        {"ephemeral": True, "interpreter": "python", "terminal": {"rows": 1, "columns": 1}},
+        {"ephemeral": True},
+    ):
+        assert service.ask("POST", "/sandbox/processes", wrong).status in (409, 422)
+    plain = started(service, "sleep 100")
+    assert service.ask("POST", f"{place(plain)}/cells", {"code": "1"}).status in (409, 422)
+    service.ask("POST", f"{place(plain)}/kill", {})

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from ringfence.errors import Unavailable
+from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.processes.process import Process
 
 if TYPE_CHECKING:
+    from ringfence.outcome import ExecutionResult
     from ringfence.processes.ring import Piece
     from ringfence.processes.running import ProcessInfo, ProcessOutput
-    from ringfence.requests import ExecutionRequest
     from ringfence.service.callers import Principal
     from ringfence.service.exec_form import ExecForm
     from ringfence.service.house import House
 
+_OF_A_PROGRAM = frozenset({"code", "language", "args", "stdin"})
 
-async def start(
-    house: House,
-    who: Principal,
-    form: ExecForm,
-    *,
-    terminal: tuple[int, int] | None,
-    idle_timeout: float | None,
-    ports: tuple[int, ...],
-) -> Process:
-    """Start what `form` asks for on behalf of the caller.
+
+@dataclass(frozen=True, slots=True)
+class AskedProcess:
+    """A process that a caller asks for: one run, and how somebody stays with it."""
+
+    form: ExecForm
+    interpreter: bool = False
+    terminal: tuple[int, int] | None = None
+    idle_timeout: float | None = None
+    ports: tuple[int, ...] = ()
+
+
+async def start(house: House, who: Principal, asked: AskedProcess) -> Process:
+    """Start what is asked for on behalf of the caller.
 
     Raises:
         Unavailable: The service is about to end.
@@ -35,13 +40,34 @@ async def start(
     """
     if house.draining:
         raise Unavailable("the service is about to end; ask again", reason="draining")
+    form = asked.form
     manager = house.manager_for(who, form.project_id, form.correlation)
-    options = _options(form.request)
-    return await manager.start_process(terminal=terminal, idle_timeout=idle_timeout, ports=ports, **options)
+    options = {field.name: getattr(form.request, field.name) for field in fields(form.request)}
+    if not asked.interpreter:
+        return await manager.start_process(
+            terminal=asked.terminal, idle_timeout=asked.idle_timeout, ports=asked.ports, **options
+        )
+    if asked.terminal is not None or asked.ports:
+        raise InvalidRequest("an interpreter has neither a terminal nor ports", reason="no_terminal")
+    kept = {name: value for name, value in options.items() if name not in _OF_A_PROGRAM}
+    return await manager.start_interpreter(idle_timeout=asked.idle_timeout, **kept)
 
 
-def _options(request: ExecutionRequest) -> dict[str, Any]:
-    return {field.name: getattr(request, field.name) for field in fields(request)}
+async def run_cell(
+    house: House,
+    who: Principal,
+    process_id: str,
+    code: str,
+    timeout: float | None,  # noqa: ASYNC109  the cell's own limit, kept by interrupting it
+) -> ExecutionResult:
+    """Run the next cell of an interpreter of the caller's.
+
+    Raises:
+        InvalidRequest: There is no such process of the caller's, or it takes no cells.
+    """
+    process = found(house, who, process_id)
+    manager = house.manager_for(who, process.info.session_id)
+    return await manager.run_cell(process_id, code, timeout)
 
 
 def listed(house: House, who: Principal) -> list[ProcessInfo]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.interfaces.http.exec_models import ExecSpec, FileContent, Name, Number, Overrides, References, TaskRef
-from ringfence.operation import MAX_INPUT_FILES
+from ringfence.operation import MAX_CODE_BYTES, MAX_INPUT_FILES
 from ringfence.operation.code import MAX_PORTS
 from ringfence.processes.running import MOST_READ, MOST_SENT
 
@@ -32,7 +32,11 @@ class ProcessBody(_Strict):
 
     project_id: Name | None = None
     conversation_id: Name | None = None
-    exec: ExecSpec
+    exec: ExecSpec | None = None
+    interpreter: Literal["python"] | None = Field(
+        None,
+        description="An interpreter that takes cells, instead of `exec.code`; `exec` may give its env and packages",
+    )
     inputs: Annotated[list[FileContent], Field(max_length=MAX_INPUT_FILES)] = []
     files: Annotated[list[FileContent], Field(max_length=MAX_INPUT_FILES)] = []
     policy_overrides: Overrides | None = None
@@ -45,6 +49,13 @@ class ProcessBody(_Strict):
     wait_ms: Annotated[int, Field(ge=0, le=MOST_WAIT_MS)] = Field(
         500, description="How long the answer waits for the first output"
     )
+
+
+class CellBody(_Strict):
+    """The next cell of an interpreter; what it defines is there for the one after it."""
+
+    code: Annotated[str, StringConstraints(max_length=MAX_CODE_BYTES)]
+    timeout_ms: Number | None = None
 
 
 class StdinBody(_Strict):

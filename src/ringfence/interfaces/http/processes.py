@@ -13,10 +13,12 @@ from starlette.responses import Response
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http import process_ports, process_tty
 from ringfence.interfaces.http.door import HouseOf, allowed
+from ringfence.interfaces.http.exec_models import OperationView
 from ringfence.interfaces.http.execs import as_json
 from ringfence.interfaces.http.problem import documented
 from ringfence.interfaces.http.process_events import ProcessEvents, read_event_id
 from ringfence.interfaces.http.process_models import (
+    CellBody,
     OffsetsQuery,
     PollQuery,
     ProcessBody,
@@ -27,6 +29,7 @@ from ringfence.interfaces.http.process_models import (
     Size,
     StdinBody,
 )
+from ringfence.outcome_form import result_form
 from ringfence.service import processes
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_form import read_exec
@@ -35,7 +38,7 @@ router = APIRouter(prefix="/sandbox/processes", tags=["processes"])
 Runner = Annotated[Principal, Depends(allowed(Access.AGENT))]
 Looker = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR))]
 _PATIENCE_SECONDS = 10.0
-_NOT_OF_THE_RUN = ("terminal", "idle_timeout_ms", "ports", "wait_ms")
+_NOT_OF_THE_RUN = ("terminal", "idle_timeout_ms", "ports", "wait_ms", "interpreter")
 _Answers = dict[int | str, dict[str, Any]]
 _VIEW: _Answers = {200: {"model": ProcessView}, **documented(404)}
 
@@ -49,17 +52,15 @@ async def start(request: Request, who: Runner, house: HouseOf, body: Annotated[P
     The answer comes with its first output, or after `wait_ms`. It ends by itself, at its limits, when it is killed, or
     with the service.
     """
-    asked = body.model_dump(exclude_unset=True, exclude_none=True)
-    asked = {name: value for name, value in asked.items() if name not in _NOT_OF_THE_RUN}
-    form = read_exec(asked, request_id=getattr(request.state, "request_id", None))
-    process = await processes.start(
-        house,
-        who,
+    form = read_exec(_run_of(body), request_id=getattr(request.state, "request_id", None))
+    asked = processes.AskedProcess(
         form,
+        interpreter=body.interpreter is not None,
         terminal=None if body.terminal is None else (body.terminal.rows, body.terminal.columns),
         idle_timeout=None if body.idle_timeout_ms is None else body.idle_timeout_ms / 1000,
         ports=tuple(body.ports),
     )
+    process = await processes.start(house, who, asked)
     said = await process.poll(wait_seconds=body.wait_ms / 1000)
     headers = {"Location": f"/sandbox/processes/{process.process_id}"}
     return as_json(processes.output_form(process, said), 201, headers)
@@ -106,6 +107,16 @@ async def stream(
     return ProcessEvents(process, offsets, is_ending=lambda: house.draining)
 
 
+@router.post(
+    "/{process_id}/cells", response_model=None, responses={200: {"model": OperationView}, **documented(404, 409, 504)}
+)
+async def run_cell(process_id: str, who: Runner, house: HouseOf, body: Annotated[CellBody, Body()]) -> Response:
+    """Run the next cell of an interpreter: judged, bounded and recorded as any run, with what those before it left."""
+    seconds = None if body.timeout_ms is None else body.timeout_ms / 1000
+    result = await processes.run_cell(house, who, process_id, body.code, seconds)
+    return as_json({**result_form(result), "value": result.value})
+
+
 @router.post("/{process_id}/stdin", response_model=None, responses={**_VIEW, **documented(409)})
 async def send(process_id: str, who: Runner, house: HouseOf, body: Annotated[StdinBody, Body()]) -> Response:
     """Give bytes to the input of a process, all of them or none; 429 when it does not read them."""
@@ -140,6 +151,22 @@ async def kill(process_id: str, who: Looker, house: HouseOf) -> Response:
 
 router.include_router(process_tty.router)
 router.include_router(process_ports.router)
+
+
+def _run_of(body: ProcessBody) -> dict[str, Any]:
+    """Return the run that the process is, as a body of an execution has it."""
+    asked = body.model_dump(exclude_unset=True, exclude_none=True)
+    run = asked.get("exec")
+    if body.interpreter is not None:
+        given = run or {}
+        if run is not None and (
+            given.keys() & {"code", "command", "args", "stdin", "stdin_b64"} or run["kind"] != "python"
+        ):
+            raise InvalidRequest("an interpreter is given its code as cells", fix="leave exec.code out, or interpreter")
+        run = {**given, "kind": "python", "code": ""}
+    elif run is None:
+        raise InvalidRequest("exec is needed: it says what to run", fix="or interpreter: python")
+    return {**{name: value for name, value in asked.items() if name not in _NOT_OF_THE_RUN}, "exec": run}
 
 
 def _content(body: StdinBody) -> bytes:
