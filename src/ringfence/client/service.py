@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -58,7 +59,7 @@ class Service:
                 seconds=RUN_SECONDS, stop=stop,
             )  # fmt: skip
             if status != 202:
-                return self._result(answer)
+                return self.result(answer)
             return self._follow(_exec_id(answer), asking, on_output, stop)
         except (Stopped, KeyboardInterrupt):
             self._cancel(body, asking, key)
@@ -81,11 +82,23 @@ class Service:
         )
         if operation.kind != "proc_exec":
             return read_broker(answer)
-        result = self._result(answer)
-        for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
-            if on_output is not None and data:
-                on_output(name, data)
-        return result
+        return _told(self.result(answer), on_output)
+
+    def run_cell(
+        self, operation: CodeRun, asking: Asking, on_output: OnOutput | None = None, stop: Stop | None = None
+    ) -> ExecutionResult:
+        """Run the next cell of an interpreter; it is interrupted when told to stop."""
+        target = f"/sandbox/processes/{quote(operation.process_id or '', safe='')}"
+        form: dict[str, Any] = {"code": operation.code}
+        if "wall_seconds" in asking.limits:
+            form["timeout_ms"] = asking.limits["wall_seconds"] * 1000
+        try:
+            _, answer = self.call("POST", f"{target}/cells", form, asking=asking, seconds=RUN_SECONDS, stop=stop)
+        except Stopped:
+            with suppress(RingfenceError):
+                self.call("POST", f"{target}/signal", {"signal": "INT"}, asking=asking, seconds=CANCEL_SECONDS)
+            raise
+        return _told(self.result(answer), on_output)
 
     def end_call(self, asking: Asking, stop: Stop | None = None) -> None:
         """Use up the grant that was presented for a call."""
@@ -155,7 +168,8 @@ class Service:
         """Close the connections that nobody uses."""
         self._transport.close()
 
-    def _result(self, answer: object) -> ExecutionResult:
+    def result(self, answer: object) -> ExecutionResult:
+        """Return the result that an answer tells of, its artifacts still there."""
         exec_id = answer.get("exec_id") if isinstance(answer, dict) else None
 
         def artifact(path: str, size: int, sha256: str) -> RemoteArtifact:
@@ -187,10 +201,7 @@ class Service:
                     for event in read_events(lines):
                         retrying = Retrying()
                         if event.kind == "result":
-                            result = self._result(event.data)
-                            if on_output is not None:
-                                _tell_rest(result, told, on_output)
-                            return result
+                            return _told(self.result(event.data), on_output, told)
                         if event.kind == "problem":
                             raise read_problem(event.data) or wrong_form("problem")
                         if event.kind == "output" and on_output is not None:
@@ -207,14 +218,12 @@ class Service:
 
     def _cancel(self, body: Mapping[str, Any], asking: Asking, key: str) -> None:
         """End the run that `key` began; nobody is left to be told if that fails, and its time limit ends it then."""
-        try:
+        with suppress(RingfenceError):
             _, answer = self.call(
                 "POST", "/sandbox/execs", {**body, "wait": False}, asking=asking, key=key, seconds=CANCEL_SECONDS
             )
             target = f"/sandbox/execs/{quote(_exec_id(answer), safe='')}/cancel"
             self.call("POST", target, asking=asking, repeatable=True, seconds=CANCEL_SECONDS)
-        except RingfenceError:
-            return
 
     def _problem(self, reply: Reply) -> RingfenceError:
         try:
@@ -251,10 +260,15 @@ def _tell(name: str, offset: int, data: bytes, told: dict[str, int], on_output: 
         on_output(name, data[known - offset :])
 
 
-def _tell_rest(result: ExecutionResult, told: Mapping[str, int], on_output: OnOutput) -> None:
-    for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
-        if rest := data[told.get(name, 0) :]:
-            on_output(name, rest)
+def _told(
+    result: ExecutionResult, on_output: OnOutput | None, told: Mapping[str, int] | None = None
+) -> ExecutionResult:
+    """Return the result, with all of its output told that was not before."""
+    if on_output is not None:
+        for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
+            if rest := data[(told or {}).get(name, 0) :]:
+                on_output(name, rest)
+    return result
 
 
 def _json(body: bytes) -> Any:
