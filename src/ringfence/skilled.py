@@ -11,11 +11,16 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ringfence.clock import SystemClock
+from ringfence.config import of_the_service
+from ringfence.identifiers import TimeOrdered
+
 if TYPE_CHECKING:
     from ringfence import wiring
     from ringfence.authority.layers import Request
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.profile import Profile
+    from ringfence.client.remote import Remote
     from ringfence.evidence.correlation import Correlation
     from ringfence.operation.form import Operation
     from ringfence.outcome import OnOutput
@@ -34,6 +39,8 @@ class Skilled(ABC):
 
     async def skills(self) -> list[Skill]:
         """Return the skills that this manager's role may call."""
+        if (service := self._service()) is not None:
+            return await service.skills()
         found = await asyncio.to_thread(self._shelf().read)
         authority = self._engine().authority
         return [skill for skill in found.skills.values() if authority.may_use(skill.id, self._role)]
@@ -54,6 +61,10 @@ class Skilled(ABC):
             Denied: The policy does not allow it; nothing ran.
             Unavailable: Nothing here runs the image it asks for; nothing ran.
         """
+        if (service := self._service()) is not None:
+            if exec_id is not None:
+                raise of_the_service("what an execution is called")
+            return await service.invoke(skill_id, inputs or {}, self._within(timeout), on_output)
         from ringfence.skills import call
         from ringfence.skills.confinement import shows_work
 
@@ -74,7 +85,26 @@ class Skilled(ABC):
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
-        return await asyncio.to_thread(call.outcome_of, skill, result)
+        outcome = await asyncio.to_thread(call.outcome_of, skill, result)
+        if outcome.reason == "output_invalid":
+            await self._note_rejected(skill, outcome, profile.tenant)
+        return outcome
+
+    async def _note_rejected(self, skill: Skill, outcome: SkillOutcome, tenant: str) -> None:
+        """Write down that a program which ended well did not give what it promised: its caller is told it failed."""
+        journal = self._engine().journal
+        if journal is not None:
+            await journal.record(
+                {
+                    "type": "skill.output_invalid",
+                    "envelope_id": TimeOrdered().new("ev"),
+                    "time_ms": SystemClock().now_ms(),
+                    "tenant": tenant,
+                    "exec_id": outcome.result.exec_id,
+                    "skill_id": skill.id,
+                    "reason": "output_invalid",
+                }
+            )
 
     def _shelf(self) -> Shelf:
         from ringfence.skills.shelf import shelf_of
@@ -83,6 +113,9 @@ class Skilled(ABC):
 
     @abstractmethod
     def _engine(self) -> wiring.Engine: ...
+
+    @abstractmethod
+    def _service(self) -> Remote | None: ...
 
     @abstractmethod
     def _within(self, timeout: float | None) -> Request: ...

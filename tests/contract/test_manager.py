@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import service_process
+from tests.manager_doors import Door
 
 from ringfence import (
     Artifact,
@@ -25,7 +22,6 @@ from ringfence import (
     Limits,
     PathTraversalError,
     RingfenceError,
-    SandboxManager,
     SandboxType,
     Status,
 )
@@ -45,55 +41,9 @@ from ringfence.operation.brokered import (
 from ringfence.outcome_form import broker_form, result_form
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(120)]
-PROGRAMS = """
-policies:
-  tools:
-    proc_exec:
-      allowed_commands: [ls]
-"""
 OF_THIS_RUN = frozenset(
     {"exec_id", "evidence_id", "sandbox_id", "elapsed_ms", "cpu_ms", "memory_peak_bytes", "used", "tasks_peak"}
 )
-
-
-@dataclass(frozen=True)
-class Door:
-    """One way to a manager, and the embedded one to compare it with."""
-
-    name: str
-    home: Path
-    policy: Path
-    arguments: dict[str, Any]
-
-    def manager(self, session_id: str | None = None, **more: Any) -> SandboxManager:
-        return SandboxManager(session_id, **self.arguments, **more)
-
-    def embedded(self, session_id: str | None = None, **more: Any) -> SandboxManager:
-        return SandboxManager(session_id, home=self.home / "beside", policy_file=self.policy, pool_size=1, **more)
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    path.write_text(PROGRAMS)
-    return path
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Iterator[service_process.ServiceProcess]:
-    with service_process.running(tmp_path_factory.mktemp("service"), "--policy", str(policy)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module", params=["embedded", "tcp", "unix"])
-def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Door:
-    name, home = request.param, tmp_path_factory.mktemp("home")
-    if name == "embedded":
-        return Door(name, home, policy, {"home": home, "policy_file": policy, "pool_size": 1})
-    service: service_process.ServiceProcess = request.getfixturevalue("service")
-    if name == "tcp":
-        return Door(name, home, policy, {"url": service.url, "api_key": service.key})
-    return Door(name, home, policy, {"url": service.socket_url})
 
 
 def told(result: ExecutionResult) -> dict[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ringfence.outcome import ExecutionResult, OnOutput, Outcome
     from ringfence.processes.process import Process
     from ringfence.processes.running import ProcessInfo
+    from ringfence.skills.skill import Skill, SkillOutcome
 
 KEY_VARIABLE: Final = "RINGFENCE_API_KEY"
 _T = TypeVar("_T")
@@ -130,6 +131,22 @@ class Remote:
     async def result_of(self, exec_id: str) -> ExecutionResult:
         """Return what came of an execution that is over."""
         return self._service.result(await self.call("GET", f"/sandbox/execs/{quote(exec_id, safe='')}"))
+
+    async def skills(self) -> list[Skill]:
+        """Return the skills that the service offers."""
+        from ringfence.client.skills import list_skills  # not at the top: most managers call none
+
+        return await self.wait(lambda stop: list_skills(self._service, self._asking, stop))
+
+    async def invoke(
+        self, skill_id: str, inputs: Mapping[str, Any], request: Request, on_output: OnOutput | None = None
+    ) -> SkillOutcome:
+        """Have the service call a skill."""
+        from ringfence.client.skills import invoke_skill
+
+        asking = self._asking.within(request.limits)
+        told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
+        return await self.wait(lambda stop: invoke_skill(self._service, asking, skill_id, inputs, told, stop))
 
     async def wait(self, work: Callable[[Stop], _T]) -> _T:
         """Have a thread do what waits for the service; a cancelled task has it stopped, and waits until it has."""
