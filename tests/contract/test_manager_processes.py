@@ -157,3 +157,23 @@ async def test_a_workspace_is_written_compared_kept_and_restored(door: Door) -> 
         assert await files.read("a.txt") == b"one\n"
         await files.reset()
         assert await files.list() == []
+
+
+async def test_a_run_that_asks_first_is_shown_committed_or_discarded(door: Door) -> None:
+    async with door.manager(f"asking-{door.name}") as manager:
+        await manager.execute_shell("echo one > a.txt")
+        first = await manager.execute_shell("echo two > a.txt; echo new > b.txt", commit="ask")
+        assert first.pending is not None
+        assert (first.pending.added, first.pending.modified) == (("b.txt",), ("a.txt",))
+        assert "-one\n+two\n" in first.pending.diff
+        assert [each.exec_id for each in await manager.pending()] == [first.exec_id]
+        assert (await manager.execute_shell("cat a.txt")).stdout == "one\n"
+        await manager.commit(first.exec_id)
+        assert (await manager.execute_shell("cat a.txt b.txt")).stdout == "two\nnew\n"
+        second = await manager.execute_shell("rm a.txt", commit="ask")
+        await manager.discard(second.exec_id)
+        assert (await manager.execute_shell("cat a.txt")).stdout == "two\n"
+        for decide in (manager.commit, manager.discard):
+            with pytest.raises(InvalidRequest) as refused:
+                await decide(second.exec_id)
+            assert refused.value.reason == "not_found"

@@ -178,6 +178,7 @@ class Remote:
             isolation=str(request.isolation),
             security_mode=None if request.security_mode is None else str(request.security_mode),
             require_cgroups=request.require_cgroups,
+            commit=str(request.commit),
         )
 
     def _with(self, asking: Asking) -> Remote:

@@ -17,6 +17,7 @@ from ringfence.client.retry import Retrying
 from ringfence.client.transport import Dropped, Reply, Stop, Stopped, Transport
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.errors.form import read_problem
+from ringfence.isolation.capture import gap_line
 from ringfence.operation.code import check
 from ringfence.outcome_form import read_broker, read_result, wrong_form
 
@@ -265,10 +266,23 @@ def _told(
 ) -> ExecutionResult:
     """Return the result, with all of its output told that was not before."""
     if on_output is not None:
-        for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
-            if rest := data[(told or {}).get(name, 0) :]:
+        known = told or {}
+        for name, raw, total, left_out in (
+            ("stdout", result.stdout_raw, result.stdout_bytes, result.stdout_left_out),
+            ("stderr", result.stderr_raw, result.stderr_bytes, result.stderr_left_out),
+        ):
+            if rest := _rest(raw, total, left_out, known.get(name, 0)):
                 on_output(name, rest)
     return result
+
+
+def _rest(raw: bytes, total: int, left_out: int, known: int) -> bytes:
+    """Return what a stream has after the first `known` of its bytes, with a line where the result has no more of it."""
+    if not left_out or not known:
+        return raw[known:]
+    tail = raw.rpartition(gap_line(left_out))[2]
+    start = total - len(tail)
+    return tail[known - start :] if known >= start else gap_line(start - known) + tail
 
 
 def _json(body: bytes) -> Any:
