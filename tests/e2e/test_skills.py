@@ -217,6 +217,20 @@ async def test_a_policy_that_narrows_the_files_narrows_the_skill(tmp_path: Path)
         assert refused.value.reason == "path"
 
 
+@pytest.mark.needs("biscuit")
+async def test_a_grant_for_one_skill_is_good_for_that_one_alone(tmp_path: Path) -> None:
+    said(tmp_path / "home", "key", "create")
+    async with manager(tmp_path) as held:
+        for tool in ("shell.run", "skill.shell.run"):
+            words = ("--tool", tool, "--call", tool, "--limit", "timeout_ms=9000")
+            token = said(tmp_path / "home", "grant", "issue", *words).strip()
+            async with held.under(token, call_id=tool) as governed:
+                assert (await governed.invoke("shell.run", {"command": "echo hi"})).outputs["stdout"] == "hi\n"
+                with pytest.raises(Denied) as refused:
+                    await governed.invoke("python.run", {"code": "print(1)"})
+                assert refused.value.reason == "tool_mismatch"
+
+
 # --- other doors ---
 
 
@@ -324,6 +338,20 @@ async def test_a_service_refuses_a_call_that_is_none_and_tells_nothing_of_its_ma
         unknown = [await asked(url, key, f"/skills/{name}") for name in ("no.such", "a..b", "..%2f..%2fetc")]
         assert [status for status, _ in unknown] == [404, 404, 404]
         assert unknown[0] == unknown[1]
+
+
+async def test_whoever_leaves_a_service_takes_his_call_with_him(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (house, url):
+        _, key = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")
+        async with SandboxManager("p1", url=url, api_key=key) as held:
+            calling = asyncio.ensure_future(held.invoke("shell.run", {"command": "sleep 50"}))
+            while not (await asked(url, key, "/sandbox/execs"))[1]["items"]:
+                assert not calling.done()
+            calling.cancel()
+            await asyncio.wait({calling})
+        while (ended := (await asked(url, key, "/sandbox/execs"))[1]["items"][0])["status"] == "running":
+            pass
+        assert (ended["status"], ended["skill_id"]) == ("cancelled", "shell.run")
 
 
 async def test_a_manager_with_an_address_has_the_skills_of_the_service(tmp_path: Path) -> None:

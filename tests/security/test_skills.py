@@ -17,6 +17,7 @@ import pytest
 from tests.unit.skills.example import FORM, MAIN, changed, put
 
 from ringfence import CapabilityBlocked, Denied, InvalidRequest, SandboxManager, SandboxType
+from ringfence.authority.caller import Caller
 from ringfence.skills.shelf import Shelf
 from ringfence.skills.skill import read_skill
 
@@ -263,3 +264,12 @@ async def test_no_name_leads_to_anything_but_a_skill(tmp_path: Path, name: str) 
         with pytest.raises(InvalidRequest) as refused:
             await held.invoke(name, {"n": 1})
     assert (refused.value.reason, str(refused.value)) == ("not_found", "there is no such skill")
+
+
+@native
+async def test_a_skill_sees_the_project_of_its_callers_tenant_and_no_other(tmp_path: Path) -> None:
+    async with SandboxManager(home=tmp_path / "home", pool_size=1) as house:
+        mine, theirs = (house.acting_for(Caller(tenant), session_id="p") for tenant in ("acme", "other"))
+        assert (await mine.invoke("shell.run", {"command": "echo secret > a.txt"})).success
+        assert (await theirs.invoke("file.search", {"pattern": "secret"})).outputs["matches"] == []
+        assert len((await mine.invoke("file.search", {"pattern": "secret"})).outputs["matches"]) == 1

@@ -118,7 +118,7 @@ _CAPABILITY_BLOCKED = {
         "it was changed by somebody else in the middle of the operation", http_status=409, retryable=True
     ),
     "unreadable": Reason("the file's own permissions forbid it"),
-    "too_large": Reason("more bytes than one operation may move"),
+    "too_large": Reason("more bytes than one operation may move", http_status=413),
     "max_files": Reason("the workspace holds as many files as it may"),
     "max_depth": Reason("the directories lie deeper than allowed"),
     "too_many_entries": Reason("the directory has more entries than one operation may look at"),
@@ -162,6 +162,7 @@ _UNAVAILABLE = {
     "connect_failed": Reason("the other side does not accept connections"),
     "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
+    "no_service": Reason("no service of this home is running"),
     "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
     "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
