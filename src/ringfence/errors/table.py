@@ -113,6 +113,7 @@ _CAPABILITY_BLOCKED = {
     "path": Reason("the path lies outside what is allowed"),
     "read_only": Reason("this part of the workspace is for reading"),
     "special_file": Reason("a device, fifo, socket or link is where a file is needed"),
+    "change_denied": Reason("a run changed what the policy lets nobody change, so nothing it changed is kept"),
     "changed": Reason(
         "it was changed by somebody else in the middle of the operation", http_status=409, retryable=True
     ),
@@ -260,6 +261,10 @@ _VALIDATION_FAILED = {
     "invalid_handle": Reason("the handle was never given out, or was freed"),
     "not_found": Reason("there is nothing of this name", http_status=404),
     "exists": Reason("there is something of this name, and replacing it was not asked for", http_status=409),
+    "conflict": Reason(
+        "somebody else changed the same files since the run began, and overwriting that was not asked for",
+        http_status=409,
+    ),
     "not_empty": Reason("the directory has entries, and deleting them was not asked for", http_status=409),
     "is_a_directory": Reason("a directory is where a file is needed"),
     "not_a_directory": Reason("something else is where a directory is needed"),

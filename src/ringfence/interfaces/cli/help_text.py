@@ -37,6 +37,8 @@ _RUN_OPTIONS = """\
   --env K=V             a variable for the program, which sees none of yours; repeatable
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
+  --dry-run             show on standard error what the run would change in the project, and change nothing
+  --keep                with --dry-run: keep the changes until 'ringfence workspace commit' or 'discard' says more
   --policy FILE         run under this policy; what it does not allow is refused, and nothing runs
   --role R              one of the policy's agent roles
   --correlate NAME=ID   whose work it is, to find its evidence by: user, space, conversation, turn, task, project,
