@@ -271,8 +271,23 @@ class Harvest:
     """Whether a session's work directory is no longer what the next worker was parked on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the host saw of a box that runs: which one it is, and what isolates it."""
+
+    sandbox_id: str
+    sandbox_type: SandboxType
+    backend: str
+    layers: Layers
+
+
 class Controls(Protocol):
     """What whoever is attached to a run may do to it while it runs, from the event loop it runs in."""
+
+    @property
+    def observed(self) -> Observed:
+        """The box it runs in, as the host saw it."""
+        ...
 
     async def send(self, data: bytes) -> None:
         """Give `data` to the guest's input, all of it or nothing; waits while too much is unread.

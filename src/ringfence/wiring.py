@@ -23,6 +23,7 @@ from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
 from ringfence.errors import InternalError
+from ringfence.executors.cells import CodeOrCell
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
@@ -153,16 +154,17 @@ def build(settings: Settings) -> Engine:
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
     code, keeper = build_box(settings)
     temporary = Once(lambda: make_tmp_broker(settings.home))
+    database = open_database(settings.home, settings.database)
+    journal = make_journal(settings, database, clock)
+    background = Once(lambda: make_registry(journal, clock))
     executors = {
         domain: executor
-        for domain, executor in make_executors(settings.files_home, code, temporary).items()
+        for domain, executor in make_executors(settings.files_home, code, temporary, background).items()
         # whoever wants no files touched by a broker wants no history of them either
         if domain not in settings.switched_off and not (domain == "workspace" and "fs" in settings.switched_off)
     }
     service = settings.budget_service
-    database = open_database(settings.home, settings.database)
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
-    journal = make_journal(settings, database, clock)
     orchestrator = Orchestrator(
         executors,
         TimeOrdered(),
@@ -174,7 +176,6 @@ def build(settings: Settings) -> Engine:
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    background = Once(lambda: make_registry(journal, clock))
     return Engine(orchestrator, keeper, authority, temporary, door, journal, background)
 
 
@@ -261,7 +262,7 @@ def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     return GrantDoor(verifier, calls)
 
 
-def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -> Executors:
+def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], processes: Once[Registry]) -> Executors:
     """Return what carries out each domain; what is not for code is imported when it is first asked for."""
 
     def make_fs() -> FsExecutor:
@@ -284,8 +285,9 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -
 
         return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
 
+    code_or_cell = CodeOrCell(code, processes)
     return {
-        "code": lambda: code,
+        "code": lambda: code_or_cell,
         "fs": Once(make_fs),
         "workspace": Once(make_workspace),
         "tmp": Once(make_tmp),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.command_line import ringfence, told
 from tests.http_service import Service, serving
+from tests.postgres_server import PostgresServer
 
 from ringfence.service.surroundings import runtime_mode
 
@@ -91,6 +92,22 @@ def test_a_killed_service_leaves_a_socket_that_the_next_one_replaces(tmp_path: P
     assert stat.S_ISSOCK((tmp_path / "service.sock").lstat().st_mode)
     with serving(tmp_path) as again:
         assert again.ask_socket("GET", "/keys").status == 200
+
+
+def test_nothing_that_a_killed_service_started_keeps_its_port(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        service.end(signal.SIGKILL)
+    with serving(tmp_path, port=service.port) as again:
+        assert again.port == service.port
+
+
+def test_a_service_that_cannot_start_says_why_in_one_line_and_makes_no_key(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("roles: 3\n")
+    done = ringfence(tmp_path, "serve", "--port", "0", "--policy", str(tmp_path / "policy.yaml"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert told(tmp_path, "key", "list")["keys"] == []
+    assert not (tmp_path / "service.sock").exists()
 
 
 def test_what_is_no_socket_of_ours_is_not_replaced(tmp_path: Path) -> None:
@@ -227,3 +244,43 @@ def test_keys_are_made_and_revoked_over_http_and_both_are_evidence(service: Serv
     assert sum("admin.key_created" in line for line in written) == 1
     assert sum("admin.key_revoked" in line for line in written) == 1
     assert fields["key"].rpartition("_")[2] not in log
+
+
+def test_both_kinds_of_keys_are_in_one_list_and_each_is_revoked_by_its_id(tmp_path: Path) -> None:
+    pytest.importorskip("biscuit_auth")
+    signing = told(tmp_path, "key", "create")
+    calling = told(tmp_path, "key", "create", "--access", "agent", "--days", "1")
+    kinds = {key["key_id"]: key["kind"] for key in told(tmp_path, "key", "list")["keys"]}
+    assert kinds == {signing["key_id"]: "grant", calling["key_id"]: "api"}
+    for key in (signing, calling):
+        assert told(tmp_path, "key", "revoke", key["key_id"])["state"] == "revoked"
+    assert "no key 'aaaaaaaaaaaa'" in ringfence(tmp_path, "key", "revoke", "aaaaaaaaaaaa").stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("create", "--tenant", "x"), ("list", "--access", "agent"), ("create", "--access", "x")]
+)
+def test_words_that_mean_nothing_for_a_key_are_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert ringfence(tmp_path, "key", *words).returncode == 2
+    assert not (tmp_path / "ringfence.db").exists()
+
+
+# --- on a server that many share ---
+
+
+@pytest.mark.needs("postgres")
+def test_services_with_one_database_have_the_same_keys_and_revoke_for_each_other(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.new_database()
+    with serving(tmp_path / "a", "--database", url) as one, serving(tmp_path / "b", "--database", url) as other:
+        assert one.key is not None
+        assert other.key is None
+        made = one.ask("POST", "/keys", {"access": "auditor"}).json
+        assert other.ask("GET", "/evidence", key=made["key"]).status == 200
+        assert other.ask("DELETE", f"/keys/{made['key_id']}", key=one.key).status == 200
+        assert one.ask("GET", "/evidence", key=made["key"]).reason == "no_key"
+        full = other.ask("GET", "/sandbox/health", key=one.key).json
+        assert {check["name"]: check["status"] for check in full["checks"]}["evidence"] == "green"
+        assert one.end() == 0
+        assert other.end() == 0

@@ -149,6 +149,27 @@ def test_evidence_of_another_tenant_is_as_if_there_were_none(service: Service, r
 
 
 @pytest.mark.needs("native")
+def test_an_execution_of_another_tenant_answers_like_one_that_never_was(service: Service) -> None:
+    own, other = (service.make_key("agent", tenant) for tenant in ("acme", "globex"))
+    body = {"project_id": "p", "exec": {"kind": "python", "code": "open('/workspace/artifacts/a', 'w').write('x')"}}
+    made = service.ask("POST", "/sandbox/execs", body | {"inputs": []}, key=own)
+    assert made.status == 201, made.body
+    exec_id = made.json["exec_id"]
+    unknown = exec_id[:-6] + "000000"
+    tries = [
+        *(("GET", f"/sandbox/execs/{{}}{rest}") for rest in ("", "/artifacts", "/artifacts/a", "/stdout", "/events")),
+        ("POST", "/sandbox/execs/{}/cancel"),
+    ]
+    for method, path in tries:
+        assert service.ask(method, path.format(exec_id), key=own).status == 200, path
+        foreign = service.ask(method, path.format(exec_id), key=other)
+        assert foreign.status == 404, path
+        assert _same(foreign, service.ask(method, path.format(unknown), key=other)), path
+    assert exec_id.encode() not in service.ask("GET", "/sandbox/execs?limit=100", key=other).body
+    assert exec_id.encode() in service.ask("GET", "/sandbox/execs?limit=100", key=own).body
+
+
+@pytest.mark.needs("native")
 def test_those_of_every_tenant_see_all_and_the_verdict_in_full(service: Service, ran: dict[str, str]) -> None:
     key = service.make_key("auditor", "*")
     seen = {row["exec_id"] for row in service.ask("GET", "/evidence", key=key).json["execs"]}
@@ -457,6 +478,18 @@ def test_a_request_id_that_is_one_comes_back_and_another_does_not(service: Servi
     for given in ("a b", "x" * 65, "<script>"):
         got = service.ask("GET", "/keys", headers={"X-Request-Id": given}).headers["x-request-id"]
         assert re.fullmatch(r"req_[0-9a-f]{24}", got)
+
+
+@pytest.mark.parametrize("path", ["/sandbox/processes/x/tty", "/nothing", "/sandbox/health"])
+def test_a_websocket_is_opened_for_nobody_without_a_key(service: Service, path: str) -> None:
+    said = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    said += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    with service.connect() as wire:
+        wire.sendall(f"{said}Origin: https://evil.example\r\n\r\n".encode())
+        answer = read_answer(wire)
+    assert answer.status in (401, 403, 404)
+    if path != "/sandbox/health":
+        assert answer.reason == "no_key"
 
 
 # --- what it writes down ---

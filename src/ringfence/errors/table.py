@@ -282,6 +282,8 @@ _VALIDATION_FAILED = {
     "unreadable": Reason("a file named on the command line cannot be read"),
     "artifacts_not_empty": Reason("the directory for artifacts has entries"),
     "artifacts_unwritable": Reason("the directory for artifacts cannot be written"),
+    "no_interpreter": Reason("the process takes no cells"),
+    "session_over": Reason("the session has ended, and takes no more cells", http_status=409),
 }
 _EXECUTION_FAILED = {
     "execution_failed": Reason("an executor failed at its own work"),

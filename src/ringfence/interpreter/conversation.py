@@ -17,6 +17,7 @@ from ringfence.isolation.capture import Capture
 from ringfence.outcome import ExecutionResult, OnOutput, Status
 
 _GRACE_SECONDS = 2.0
+_SENT_AT_ONCE = 128 * 1024
 
 
 class Interpreter(Protocol):
@@ -116,7 +117,9 @@ class Conversation:
     ) -> Cell:
         assert self._ending is not None  # noqa: S101  attached: `run` has looked
         try:
-            await process.send(frames.cell(hearing.number, code))
+            said = frames.cell(hearing.number, code)
+            for start in range(0, len(said), _SENT_AT_ONCE):
+                await process.send(said[start : start + _SENT_AT_ONCE])
             in_time = await self._wait(hearing, limits.wall_seconds)
             if not in_time:
                 await self._stop(process, hearing)

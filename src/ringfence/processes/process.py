@@ -72,6 +72,10 @@ class Process:
         """Send it a signal: `INT`, on a terminal, interrupts whatever is in its foreground."""
         self._running.signal(name)
 
+    async def interrupt(self) -> None:
+        """Interrupt it, as Ctrl-C does."""
+        await self.signal("INT")
+
     async def kill(self) -> None:
         """End it and everything it started; when this returns, nothing is left."""
         await self._running.kill()

@@ -14,6 +14,7 @@ from ringfence.processes import records
 from ringfence.processes.running import Running
 
 if TYPE_CHECKING:
+    from ringfence.interpreter.conversation import Conversation
     from ringfence.ports import Clock, EvidenceSink, Identifiers
 
 
@@ -75,11 +76,17 @@ class Registry:
         return self._identifiers.new("pr")
 
     async def start(
-        self, about: records.Started, run: Callable[[Running], Awaitable[ExecutionResult]], *, owner: object = None
+        self,
+        about: records.Started,
+        run: Callable[[Running], Awaitable[ExecutionResult]],
+        *,
+        owner: object = None,
+        conversation: Conversation | None = None,
     ) -> Running:
         """Have `run` carried out in the background, and return once the guest runs.
 
-        It goes on when whoever started it goes away, until it ends, is killed, or `end_all` of its `owner`.
+        `conversation` is for a program that takes cells: it hears everything from the first byte on. The process goes
+        on when whoever started it goes away, until it ends, is killed, or `end_all` of its `owner`.
 
         Raises:
             QuotaExceeded: As many processes as allowed are running.
@@ -87,6 +94,7 @@ class Registry:
         """
         self._require_room(about.tenant)
         running = Running(about, lambda: self._started(about))
+        running.conversation = conversation
         self._entries[about.process_id] = _Entry(running, owner, self._clock.now_ms())
         running.live(run(running), lambda: self._ended(running))
         try:

@@ -15,7 +15,8 @@ from ringfence.processes.records import Ended, Started
 from ringfence.processes.ring import Piece, Ring
 
 if TYPE_CHECKING:
-    from ringfence.ports import Controls
+    from ringfence.interpreter.conversation import Conversation
+    from ringfence.ports import Controls, Observed
 
 KEPT_BYTES = 1024 * 1024
 """How much of each output is kept; older bytes are lost, and counted."""
@@ -54,6 +55,9 @@ class Running:
         self.stdout, self.stderr = Ring(KEPT_BYTES), Ring(KEPT_BYTES)
         self.stdin_bytes = 0
         self.was_announced = False
+        self.observed: Observed | None = None
+        self.conversation: Conversation | None = None
+        """The talk with its interpreter, where it is one that takes cells."""
         self.result: ExecutionResult | None = None
         self.error: BaseException | None = None
         self._announce = announce
@@ -71,7 +75,7 @@ class Running:
         if not self.was_announced:
             await self._announce()
             self.was_announced = True
-        self._controls = controls
+        self._controls, self.observed = controls, controls.observed
         if self._killed:
             controls.kill("cancelled")
         self._stir()
@@ -79,6 +83,8 @@ class Running:
     def hear(self, name: str, data: bytes) -> None:
         """Keep what was said, and wake whoever waits for it."""
         (self.stdout if name == "stdout" else self.stderr).write(data)
+        if self.conversation is not None:
+            self.conversation.hear(name, data)
         self._stir()
 
     def live(self, run: Awaitable[ExecutionResult], afterwards: Callable[[], Awaitable[None]]) -> None:

@@ -58,6 +58,9 @@ class House:
     under_way: int = 0
     """How many requests that change something are being answered."""
     idle: asyncio.Event = field(default_factory=_set_event)
+    looked_at: float = float("-inf")
+    """When the disk was last looked at for whoever has no key; see `health.is_well`."""
+    was_writable: bool = True
 
     @property
     def files_home(self) -> Path:

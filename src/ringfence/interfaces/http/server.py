@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import uvicorn
@@ -42,10 +42,10 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[[], None] = lambda: None) -> None:
+async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[[], Awaitable[None]]) -> None:
     """Serve on the sockets until SIGTERM or SIGINT, then end in order; a second signal ends at once.
 
-    `ready` is called when requests are answered.
+    `ready` is called when requests are answered; where it raises, the service ends.
     """
     server = Server(_config(house))
     loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[
         running = asyncio.ensure_future(server.serve(sockets=list(sockets)))
         await _first_of(server.is_up.wait(), running)
         if server.is_up.is_set():
-            ready()
+            await ready()
             await _first_of(told.wait(), running)
         await house.drain()
         server.should_exit = True
