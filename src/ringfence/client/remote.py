@@ -76,6 +76,7 @@ class Remote:
             isolation=str(request.isolation),
             security_mode=None if request.security_mode is None else str(request.security_mode),
             require_cgroups=request.require_cgroups,
+            commit=str(request.commit),
         )
         told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
         if isinstance(operation, CodeRun):

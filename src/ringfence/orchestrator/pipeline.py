@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
     from ringfence.operation.form import Operation
     from ringfence.operation.workspace import WorkspaceOperation
+    from ringfence.operation.workspace_proposals import ProposalOperation
     from ringfence.orchestrator.metering import Metering
 
 _BOUNDS = tuple(
@@ -115,7 +116,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: FsOperation | TmpOperation | WorkspaceOperation,
+        operation: FsOperation | TmpOperation | WorkspaceOperation | ProposalOperation,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,

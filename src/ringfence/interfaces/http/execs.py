@@ -28,7 +28,7 @@ Runner = Annotated[Principal, Depends(allowed(Access.AGENT))]
 Looker = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR))]
 Lister = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR, Access.AUDITOR))]
 _LONGEST_KEY: Final = 255
-_CONTENT: Final = frozenset({"stdout", "stderr", "stdout_b64", "stderr_b64", "out"})
+_CONTENT: Final = frozenset({"stdout", "stderr", "stdout_b64", "stderr_b64", "out", "pending"})
 
 
 @router.post(

@@ -299,7 +299,7 @@ class LiveFeed:
 
 
 class _Overheard(Capture):
-    """Keeps the first bytes for the result, as every run does, and passes all of them on."""
+    """Keeps head and tail for the result, as every run does, and passes all of it on."""
 
     def __init__(self, name: str, cap: int, on_output: OnOutput | None, hear: Callable[[str, bytes], None]) -> None:
         super().__init__(name, cap, on_output)
