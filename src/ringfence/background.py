@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringfence.operation.form import Operation
     from ringfence.outcome import ExecutionResult, OnOutput
     from ringfence.processes.process import Process
-    from ringfence.processes.registry import ProcessInfo
+    from ringfence.processes.running import ProcessInfo
     from ringfence.sessions import Session
 
 _runs = TimeOrdered()

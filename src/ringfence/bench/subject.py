@@ -54,6 +54,7 @@ class Settings:
     settle_seconds: float = 2.0
     journal_records: int = 1_000_000
     journal_rounds: int = 1000
+    http_crowd_seconds: float = 60.0
 
 
 QUICK = Settings(
@@ -66,6 +67,7 @@ QUICK = Settings(
     neighbour_runs=10,
     journal_records=50_000,
     journal_rounds=200,
+    http_crowd_seconds=6.0,
 )
 
 

@@ -150,6 +150,14 @@ class Service:
             stop.wait(pause)
             retrying = retrying.waited(pause)
 
+    def result_of(self, answer: object) -> ExecutionResult:
+        """Read a result, whose artifacts are fetched when they are read.
+
+        Raises:
+            Unavailable: It is none.
+        """
+        return self._result(answer)
+
     def close(self) -> None:
         """Close the connections that nobody uses."""
         self._transport.close()
