@@ -10,6 +10,7 @@ from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.machine import machine
 from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
+from ringfence.bench.snapshots import snapshots
 from ringfence.bench.subject import QUICK, Bench, Measured
 
 Case = Callable[[Bench], Awaitable[Measured]]
@@ -26,6 +27,7 @@ CASES: dict[str, Case] = {
     "law": law,
     "evidence": evidence,
     "journal": journal,
+    "snapshots": snapshots,
     "neighbours": neighbours,
 }
 

@@ -85,6 +85,10 @@ JOURNAL_SCALE = Promise(
 )
 VERIFY_RATE = Promise("verify_rate", "records verified in a second of one core", 10_000, Sense.AT_LEAST, "records/s")
 VERIFY_MEMORY = Promise("verify_memory", "resident memory that verifying them adds", 32, unit="MB")
+SNAPSHOT_FIRST = Promise(
+    "snapshot_first", "first snapshot of 10,000 files and 200 MB, p50, to cp -a", 1.0, unit="x cp -a"
+)
+SNAPSHOT_NEXT = Promise("snapshot_next", "the same with 1 % changed, p50, to cp -a", 0.3, unit="x cp -a")
 
 PROMISES = (
     WARM_P50,
@@ -104,4 +108,6 @@ PROMISES = (
     JOURNAL_SCALE,
     VERIFY_RATE,
     VERIFY_MEMORY,
+    SNAPSHOT_FIRST,
+    SNAPSHOT_NEXT,
 )
