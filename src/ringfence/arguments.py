@@ -53,7 +53,7 @@ def switched_off(executors: object) -> frozenset[str]:
         raise InvalidRequest(f"executors: {min(map(str, unknown))!r} is not one of {known}", reason="invalid_name")
     off = frozenset(domain for domain, wanted in executors.items() if not wanted)
     # whoever wants no files touched by a broker wants no history of them either
-    return off | {"workspace"} if "fs" in off else off
+    return off | {"workspace", "proposals"} if "fs" in off else off
 
 
 def budget_service(url: object) -> str | None:

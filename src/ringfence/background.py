@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ringfence.errors import InvalidRequest
 from ringfence.identifiers import TimeOrdered
 from ringfence.requests import ExecutionRequest
 
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from ringfence.authority.profile import Profile
     from ringfence.evidence.correlation import Correlation
     from ringfence.grants.door import Presented
+    from ringfence.interpreter.conversation import Conversation
     from ringfence.operation import CodeRun
     from ringfence.operation.form import Operation
+    from ringfence.outcome import ExecutionResult, OnOutput
     from ringfence.processes.process import Process
-    from ringfence.processes.registry import ProcessInfo
+    from ringfence.processes.running import ProcessInfo
+    from ringfence.sessions import Session
 
 _runs = TimeOrdered()
 
@@ -33,6 +37,7 @@ class Background(ABC):
     _correlation: Correlation
     _held: engines.Hold | None
     _presented: Presented | None
+    _role: str | None
 
     async def start_process(
         self,
@@ -59,11 +64,73 @@ class Background(ABC):
         """
         from ringfence.processes import starting  # not at the top: most managers start none
 
-        starting.check(terminal, idle_timeout)
         request = ExecutionRequest(*starting.program(command, code, language), **options)
+        return await self._start(request, self._requested(request), terminal, idle_timeout, ports)
+
+    def session(self, language: str = "python", *, timeout: float | None = None, **options: Any) -> Session:
+        """Give a stateful interpreter: `async with manager.session() as session: await session.run("x = 1")`.
+
+        Variables are kept from cell to cell; what a cell's last line evaluates to is the result's `value`, and what it
+        draws is among the artifacts. `timeout` bounds the whole session, by default as long as the policy allows;
+        `idle_timeout` the time between cells. Other options as in `execute_code`.
+
+        Raises:
+            InvalidRequest: There is no such interpreter.
+        """
+        from ringfence.sessions import Session  # not at the top: most managers have none
+
+        if language != "python":
+            raise InvalidRequest("a session is in python", reason="unknown_language")
+        return Session(self, {"timeout": timeout, **options})
+
+    async def start_interpreter(
+        self,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  kept by killing it, not by cancelling
+        idle_timeout: float | None = None,
+        **options: Any,
+    ) -> Process:
+        """Start the process of a session, which takes cells; `session` is how a program has one."""
+        from ringfence import interpreter
+        from ringfence.interpreter.conversation import Conversation
+        from ringfence.sessions import IDLE_SECONDS
+
+        request = ExecutionRequest(interpreter.program(), "python", timeout, **options)
+        asked = self._requested(request)
+        if timeout is None:
+            longest = self._engine().authority.longest(self._operation(request), role=self._role)
+            asked = replace(asked, limits={**asked.limits, "wall_seconds": longest})
+        idle = IDLE_SECONDS if idle_timeout is None else idle_timeout
+        return await self._start(request, asked, None, idle, (), Conversation())
+
+    async def run_cell(
+        self,
+        process_id: str,
+        code: str,
+        timeout: float | None = None,  # noqa: ASYNC109  the cell's own limit, kept by interrupting it
+        on_output: OnOutput | None = None,
+    ) -> ExecutionResult:
+        """Run one cell in a session's process; `Session.run` is how a program does."""
+        request = ExecutionRequest(code, "python", timeout)
+        operation = replace(self._operation(request), packages=(), process_id=process_id)
+        result: ExecutionResult = await self._carry_out(operation, self._requested(request), on_output)
+        return result
+
+    async def _start(
+        self,
+        request: ExecutionRequest,
+        asked: Request,
+        terminal: tuple[int, int] | None,
+        idle_timeout: float | None,
+        ports: Iterable[int],
+        conversation: Conversation | None = None,
+    ) -> Process:
+        from ringfence.processes import starting
+
+        starting.check(terminal, idle_timeout)
         operation = replace(self._operation(request), ports=tuple(ports))
         exec_id, engine = _runs.new("ex"), self._engine()
-        profile = await self._profile(operation, self._requested(request), exec_id)
+        profile = await self._profile(operation, asked, exec_id)
         run = partial(engine.orchestrator.run, operation, profile, correlation=self._correlation, exec_id=exec_id)
         return await starting.start(
             engine.processes(),
@@ -75,6 +142,7 @@ class Background(ABC):
             idle_timeout=idle_timeout,
             correlation=self._correlation,
             owner=self._held,
+            conversation=conversation,
         )
 
     async def processes(self) -> list[ProcessInfo]:
@@ -106,3 +174,8 @@ class Background(ABC):
 
     @abstractmethod
     async def _profile(self, operation: Operation, request: Request, exec_id: str | None = None) -> Profile: ...
+
+    @abstractmethod
+    async def _carry_out(
+        self, operation: Any, request: Request, on_output: OnOutput | None, exec_id: str | None = None
+    ) -> Any: ...

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
 from ringfence.authority.caller import NOBODY_ELSE, Caller
-from ringfence.authority.layers import Request
+from ringfence.authority.layers import Request, read_commit
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.background import Background
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
+from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
@@ -47,7 +48,7 @@ _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager(Background, Filed, Skilled):
+class SandboxManager(Background, Decisions, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -186,11 +187,23 @@ class SandboxManager(Background, Filed, Skilled):
         packages: Iterable[str] = (),
         preload: Iterable[str] = (),
         limits: Limits | None = None,
+        commit: str | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Run code of one of the languages; `files` appear in its working directory."""
         request = ExecutionRequest(
-            code, language, timeout, args, stdin, files or {}, inputs or {}, env or {}, packages, preload, limits
+            code,
+            language,
+            timeout,
+            args,
+            stdin,
+            files or {},
+            inputs or {},
+            env or {},
+            packages,
+            preload,
+            limits,
+            commit,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -414,7 +427,7 @@ class SandboxManager(Background, Filed, Skilled):
 
     def _requested(self, request: ExecutionRequest) -> Request:
         """Return what the caller asks for of its own accord: a timeout, and what differs from the system's defaults."""
-        if request.limits is None and request.timeout is None:
+        if request.limits is None and request.timeout is None and request.commit is None:
             return self._usual()
         limits, stated = (self._limits, self._stated) if request.limits is None else (request.limits, _NOTHING_STATED)
         if request.timeout is not None:
@@ -423,7 +436,8 @@ class SandboxManager(Background, Filed, Skilled):
                     f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
                 )
             limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
-        return self._request_for(limits, stated)
+        asked = self._request_for(limits, stated)
+        return asked if request.commit is None else replace(asked, commit=read_commit(request.commit))
 
     def _within(self, timeout: float | None) -> Request:
         return self._requested(ExecutionRequest("", timeout=timeout))

@@ -17,6 +17,7 @@ from ringfence.outcome import (
     ExecutionResult,
     FileChanges,
     Layers,
+    Pending,
     SandboxType,
     Status,
 )
@@ -39,6 +40,8 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "stderr_bytes": result.stderr_bytes,
         "stdout_truncated": result.stdout_truncated,
         "stderr_truncated": result.stderr_truncated,
+        "stdout_left_out": result.stdout_left_out,
+        "stderr_left_out": result.stderr_left_out,
         "killed_by": result.killed_by,
         "risk": result.risk,
         "sandbox_id": result.sandbox_id,
@@ -60,6 +63,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "out": dict(result.out),
         "used": asdict(result.used),
         "notes": list(result.notes),
+        "pending": None if result.pending is None else result.pending.to_dict(),
     }
 
 
@@ -79,6 +83,7 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
         "uncollected": [list(entry) for entry in changes.uncollected],
         "complete": changes.complete,
         "kept": changes.kept,
+        "denied": list(changes.denied),
     }
     form["tasks_peak"] = result.tasks_peak
     return form
@@ -114,6 +119,8 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         stderr_bytes=_take(form, "stderr_bytes", int),
         stdout_truncated=_take(form, "stdout_truncated", bool),
         stderr_truncated=_take(form, "stderr_truncated", bool),
+        stdout_left_out=_maybe(form, "stdout_left_out", int) or 0,
+        stderr_left_out=_maybe(form, "stderr_left_out", int) or 0,
         killed_by=_maybe(form, "killed_by", str),
         error=_maybe(form, "error", str),
         error_code=_maybe(form, "error_code", str),
@@ -138,6 +145,7 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         artifacts=tuple(_artifact(entry, artifact_of) for entry in _take(form, "artifacts", list)),
         files_written=_texts(form, "files_written"),
         changes=_changes(form.get("changes", {})),
+        pending=_pending(form.get("pending")),
         tasks_peak=_maybe(form, "tasks_peak", int),
         notes=_texts(form, "notes"),
         exec_id=_take(form, "exec_id", str),
@@ -165,6 +173,22 @@ def read_broker(form: object) -> BrokerOutcome:
         ),
         exec_id=_take(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
+    )
+
+
+def _pending(form: object) -> Pending | None:
+    if form is None:
+        return None
+    form = _object(form)
+    return Pending(
+        exec_id=_take(form, "exec_id", str),
+        added=_texts(form, "added"),
+        modified=_texts(form, "modified"),
+        deleted=_texts(form, "deleted"),
+        diff=_take(form, "diff", str),
+        complete=_take(form, "complete", bool),
+        size=_take(form, "size", int),
+        expires_at_ms=_maybe(form, "expires_at_ms", int),
     )
 
 
@@ -264,4 +288,5 @@ def _changes(value: object) -> FileChanges:
         uncollected=tuple((path, why) for path, why in uncollected),
         complete=_take(form, "complete", bool),
         kept=_take(form, "kept", bool),
+        denied=_texts(form, "denied") if "denied" in form else (),
     )

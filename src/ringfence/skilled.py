@@ -11,6 +11,10 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ringfence.clock import SystemClock
+from ringfence.errors import InvalidRequest
+from ringfence.identifiers import TimeOrdered
+
 if TYPE_CHECKING:
     from ringfence import wiring
     from ringfence.authority.layers import Request
@@ -31,9 +35,13 @@ class Skilled(ABC):
     _role: str | None
     _correlation: Correlation
     _skill_directories: tuple[Path, ...]
+    _remote: Any
+    """The service that is asked instead, if there is one."""
 
     async def skills(self) -> list[Skill]:
         """Return the skills that this manager's role may call."""
+        if self._remote is not None:
+            return await self._asked_there().skills()  # type: ignore[no-any-return]
         found = await asyncio.to_thread(self._shelf().read)
         authority = self._engine().authority
         return [skill for skill in found.skills.values() if authority.may_use(skill.id, self._role)]
@@ -54,6 +62,11 @@ class Skilled(ABC):
             Denied: The policy does not allow it; nothing ran.
             Unavailable: Nothing here runs the image it asks for; nothing ran.
         """
+        if self._remote is not None:
+            if exec_id is not None:
+                raise InvalidRequest("what an execution is called, the service says", reason="of_the_service")
+            there = self._asked_there()
+            return await there.invoke(skill_id, inputs or {}, self._within(timeout), on_output)  # type: ignore[no-any-return]
         from ringfence.skills import call
         from ringfence.skills.confinement import shows_work
 
@@ -74,7 +87,29 @@ class Skilled(ABC):
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
-        return await asyncio.to_thread(call.outcome_of, skill, result)
+        outcome = await asyncio.to_thread(call.outcome_of, skill, result)
+        if outcome.reason == "output_invalid":
+            await self._note_rejected(skill, outcome, profile.tenant)
+        return outcome
+
+    async def _note_rejected(self, skill: Skill, outcome: SkillOutcome, tenant: str) -> None:
+        """Write down that a program which ended well did not give what it promised: its caller is told it failed."""
+        journal = self._engine().journal
+        if journal is not None:
+            await journal.record(
+                {
+                    "type": "skill.output_invalid",
+                    "envelope_id": TimeOrdered().new("ev"),
+                    "time_ms": SystemClock().now_ms(),
+                    "tenant": tenant,
+                    "exec_id": outcome.result.exec_id,
+                    "skill_id": skill.id,
+                    "reason": "output_invalid",
+                }
+            )
+
+    def _asked_there(self) -> Any:
+        return self._remote.asking(self._session_id, self._role, self._correlation.members())
 
     def _shelf(self) -> Shelf:
         from ringfence.skills.shelf import shelf_of

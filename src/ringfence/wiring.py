@@ -23,6 +23,7 @@ from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
 from ringfence.errors import InternalError
+from ringfence.executors.cells import CodeOrCell
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
+    from ringfence.executors.proposals import ProposalExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
-DOMAINS = ("code", "fs", "workspace", "tmp", "proc", "net", "browser")
+DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
@@ -153,15 +155,16 @@ def build(settings: Settings) -> Engine:
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
     code, keeper = build_box(settings)
     temporary = Once(lambda: make_tmp_broker(settings.home))
+    database = open_database(settings.home, settings.database)
+    journal = make_journal(settings, database, clock)
+    background = Once(lambda: make_registry(journal, clock))
     executors = {
         domain: executor
-        for domain, executor in make_executors(settings.files_home, code, temporary).items()
+        for domain, executor in make_executors(settings.files_home, code, temporary, background).items()
         if domain not in settings.switched_off
     }
     service = settings.budget_service
-    database = open_database(settings.home, settings.database)
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
-    journal = make_journal(settings, database, clock)
     orchestrator = Orchestrator(
         executors,
         TimeOrdered(),
@@ -173,7 +176,6 @@ def build(settings: Settings) -> Engine:
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    background = Once(lambda: make_registry(journal, clock))
     return Engine(orchestrator, keeper, authority, temporary, door, journal, background)
 
 
@@ -260,7 +262,7 @@ def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     return GrantDoor(verifier, calls)
 
 
-def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -> Executors:
+def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], processes: Once[Registry]) -> Executors:
     """Return what carries out each domain; what is not for code is imported when it is first asked for."""
 
     def make_fs() -> FsExecutor:
@@ -278,13 +280,25 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker]) -
 
         return ProcExecutor(code)
 
+    def make_proposals() -> ProposalExecutor:
+        from ringfence.executors.proposals import ProposalExecutor
+
+        return ProposalExecutor(home)
+
     def make_workspace() -> WorkspaceExecutor:
         from ringfence.executors.workspace import WorkspaceExecutor
 
         return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
 
-    files: Executors = {"fs": Once(make_fs), "workspace": Once(make_workspace), "tmp": Once(make_tmp)}
-    return {**files, "code": lambda: code, "proc": Once(make_proc)}
+    code_or_cell = CodeOrCell(code, processes)
+    return {
+        "code": lambda: code_or_cell,
+        "fs": Once(make_fs),
+        "workspace": Once(make_workspace),
+        "proposals": Once(make_proposals),
+        "tmp": Once(make_tmp),
+        "proc": Once(make_proc),
+    }
 
 
 def make_tmp_broker(home: Path) -> TmpBroker:

@@ -14,6 +14,7 @@ from ringfence.authority.layers import Request
 from ringfence.authority.manifest import built_in_manifest
 from ringfence.authority.profile import Sources
 from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
+from ringfence.capability.limits import SYSTEM_CEILING
 from ringfence.operation.code import CodeRun, Language
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ _TOOL_OF = {
     "fs_write": "file_write",
     "fs_mkdir": "file_write",
     "fs_delete": "file_delete",
+    "ws_pending": "file_read",
+    "ws_commit": "file_write",
+    "ws_discard": "file_write",
     "ws_diff": "file_read",
     "ws_snapshots": "file_read",
     "ws_snapshot": "file_write",
@@ -118,4 +122,13 @@ class LocalAuthority:
             expires_at=grant.expires_at,
             grant_id=grant.nonce,
             decision_key_fingerprint=grant.decision_key_fingerprint,
+        )
+
+    def longest(self, operation: Operation, *, role: str | None = None) -> float:
+        """Return for how many seconds a call may ask at most, as far as the policy goes."""
+        view = self._policy().view(tool_of(operation), role)
+        return min(
+            SYSTEM_CEILING.wall_seconds,
+            view.ceilings.get("wall_seconds", SYSTEM_CEILING.wall_seconds),
+            view.limits.get("wall_seconds", SYSTEM_CEILING.wall_seconds),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
@@ -28,6 +29,10 @@ CASES: dict[str, Case] = {
     "evidence": evidence,
     "journal": journal,
     "snapshots": snapshots,
+    "http_p50": http_p50,
+    "http_crowd": http_crowd,
+    "http_idle": http_idle,
+    "http_list": http_list,
     "neighbours": neighbours,
 }
 

@@ -56,6 +56,7 @@ class Settings:
     journal_rounds: int = 1000
     snapshot_files: int = 10_000
     snapshot_rounds: int = 5
+    http_crowd_seconds: float = 60.0
 
 
 QUICK = Settings(
@@ -69,6 +70,7 @@ QUICK = Settings(
     journal_records=50_000,
     journal_rounds=200,
     snapshot_rounds=3,
+    http_crowd_seconds=6.0,
 )
 
 

@@ -28,6 +28,7 @@ class Asking:
     isolation: str = "auto"
     security_mode: str | None = None
     require_cgroups: bool = False
+    commit: str = "always"
     grant: tuple[str, str] | None = field(default=None, repr=False)
     """A signed grant, and the call it is presented for."""
 
@@ -82,6 +83,8 @@ def _around(asking: Asking) -> dict[str, Any]:
         overrides["security_mode"] = asking.security_mode
     if asking.require_cgroups:
         overrides["require_cgroups"] = True
+    if asking.commit != "always":
+        overrides["commit"] = asking.commit
     if asking.role is not None:
         overrides["role"] = asking.role
     if overrides:

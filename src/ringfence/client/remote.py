@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ringfence.client.address import parse_address
 from ringfence.client.forms import Asking
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringfence.config import SandboxConfig
     from ringfence.operation.brokered import Brokered
     from ringfence.outcome import OnOutput, Outcome
+    from ringfence.skills.skill import Skill, SkillOutcome
 
 KEY_VARIABLE: Final = "RINGFENCE_API_KEY"
 _T = TypeVar("_T")
@@ -76,6 +77,7 @@ class Remote:
             isolation=str(request.isolation),
             security_mode=None if request.security_mode is None else str(request.security_mode),
             require_cgroups=request.require_cgroups,
+            commit=str(request.commit),
         )
         told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
         if isinstance(operation, CodeRun):
@@ -83,6 +85,22 @@ class Remote:
         outcome = await self.wait(lambda stop: self._service.perform(operation, asking, told, stop))
         self._note_space(operation, outcome)
         return outcome
+
+    async def skills(self) -> list[Skill]:
+        """Return the skills that the service offers."""
+        from ringfence.client.skills import list_skills  # not at the top: most managers call none
+
+        return await self.wait(lambda stop: list_skills(self._service, self._asking, stop))
+
+    async def invoke(
+        self, skill_id: str, inputs: Mapping[str, Any], request: Request, on_output: OnOutput | None = None
+    ) -> SkillOutcome:
+        """Have the service call a skill."""
+        from ringfence.client.skills import invoke_skill
+
+        asking = self._asking.within(request.limits)
+        told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
+        return await self.wait(lambda stop: invoke_skill(self._service, asking, skill_id, inputs, told, stop))
 
     async def wait(self, work: Callable[[Stop], _T]) -> _T:
         """Have a thread do what waits for the service; a cancelled task has it stopped, and waits until it has."""

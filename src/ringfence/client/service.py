@@ -16,6 +16,7 @@ from ringfence.client.retry import Retrying
 from ringfence.client.transport import Dropped, Reply, Stop, Stopped, Transport
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.errors.form import read_problem
+from ringfence.isolation.capture import gap_line
 from ringfence.outcome_form import read_broker, read_result, wrong_form
 
 if TYPE_CHECKING:
@@ -149,6 +150,14 @@ class Service:
             stop.wait(pause)
             retrying = retrying.waited(pause)
 
+    def result_of(self, answer: object) -> ExecutionResult:
+        """Read a result, whose artifacts are fetched when they are read.
+
+        Raises:
+            Unavailable: It is none.
+        """
+        return self._result(answer)
+
     def close(self) -> None:
         """Close the connections that nobody uses."""
         self._transport.close()
@@ -238,6 +247,8 @@ def _exec_id(answer: object) -> str:
 def _tell(name: str, offset: int, data: bytes, told: dict[str, int], on_output: OnOutput) -> None:
     """Pass on what is new of one stream: after a lost connection it begins again."""
     known = told.get(name, 0)
+    if offset > known:  # the service keeps only so much for a reader who is slow
+        on_output(name, gap_line(offset - known))
     new = data[max(0, known - offset) :]
     if new:
         told[name] = offset + len(data)

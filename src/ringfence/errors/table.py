@@ -76,6 +76,7 @@ _PERMISSION_DENY = {
     "no_key": Reason("the request brought no API key, or none that is valid here and now", http_status=401),
     "access": Reason("the API key is for something else than this"),
     "foreign_host": Reason("the request is addressed to a name that is not this service's", http_status=421),
+    "foreign_origin": Reason("a web page of another site asks, which the service was not opened to"),
     "no_grant": Reason("the call brought no grant", http_status=401),
     "bad_token": Reason("the grant cannot be read as one", http_status=401),
     "tampered": Reason("the grant was changed after it was signed", http_status=401),
@@ -112,6 +113,7 @@ _CAPABILITY_BLOCKED = {
     "path": Reason("the path lies outside what is allowed"),
     "read_only": Reason("this part of the workspace is for reading"),
     "special_file": Reason("a device, fifo, socket or link is where a file is needed"),
+    "change_denied": Reason("a run changed what the policy lets nobody change, so nothing it changed is kept"),
     "changed": Reason(
         "it was changed by somebody else in the middle of the operation", http_status=409, retryable=True
     ),
@@ -160,6 +162,7 @@ _UNAVAILABLE = {
     "connect_failed": Reason("the other side does not accept connections"),
     "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
+    "no_service": Reason("no service of this home is running"),
     "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
     "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
@@ -259,6 +262,10 @@ _VALIDATION_FAILED = {
     "invalid_handle": Reason("the handle was never given out, or was freed"),
     "not_found": Reason("there is nothing of this name", http_status=404),
     "exists": Reason("there is something of this name, and replacing it was not asked for", http_status=409),
+    "conflict": Reason(
+        "somebody else changed the same files since the run began, and overwriting that was not asked for",
+        http_status=409,
+    ),
     "not_empty": Reason("the directory has entries, and deleting them was not asked for", http_status=409),
     "is_a_directory": Reason("a directory is where a file is needed"),
     "not_a_directory": Reason("something else is where a directory is needed"),
@@ -283,6 +290,8 @@ _VALIDATION_FAILED = {
     "unreadable": Reason("a file named on the command line cannot be read"),
     "artifacts_not_empty": Reason("the directory for artifacts has entries"),
     "artifacts_unwritable": Reason("the directory for artifacts cannot be written"),
+    "no_interpreter": Reason("the process takes no cells"),
+    "session_over": Reason("the session has ended, and takes no more cells", http_status=409),
 }
 _EXECUTION_FAILED = {
     "execution_failed": Reason("an executor failed at its own work"),

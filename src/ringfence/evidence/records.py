@@ -278,6 +278,8 @@ def _of_operation(operation: Operation) -> Members:
     if isinstance(operation, CodeRun):
         members["language"] = members["cmd"] = str(operation.language)
         members["cwd"] = WORKING_DIRECTORY
+        if operation.process_id is not None:
+            members["process_id"] = operation.process_id
         if operation.env:
             members["env_keys"] = described.env_keys(operation)
         if operation.files or operation.inputs:

@@ -34,7 +34,7 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CodeRun:
-    """Run `code` once in a box of its own."""
+    """Run `code` once: in a box of its own, or in the one of a process that keeps its variables."""
 
     kind: ClassVar[str] = "code_run"
     domain: ClassVar[str] = "code"
@@ -51,6 +51,8 @@ class CodeRun:
     session_id: str | None = None
     ports: tuple[int, ...] = ()
     """What it listens on, and whoever may reach into its box may connect to; each has to be granted."""
+    process_id: str | None = None
+    """The process whose interpreter runs it, after whatever ran there before."""
 
 
 def parse_language(name: object) -> Language:
@@ -90,6 +92,15 @@ def check(operation: CodeRun) -> None:
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
             reason="invalid_session_id",
         )
+    if operation.process_id is not None:
+        _check_cell(operation)
+
+
+def _check_cell(operation: CodeRun) -> None:
+    if not _is_named(_SESSION_ID, operation.process_id):
+        raise InvalidRequest("process_id is no name of a process", reason="invalid_name")
+    if operation.args or operation.stdin or operation.files or operation.inputs or operation.env or operation.packages:
+        raise InvalidRequest("a cell is code alone: what else it needs, the session was begun with")
 
 
 def _is_named(pattern: re.Pattern[str], name: object) -> bool:

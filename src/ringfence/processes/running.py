@@ -15,7 +15,8 @@ from ringfence.processes.records import Ended, Started
 from ringfence.processes.ring import Piece, Ring
 
 if TYPE_CHECKING:
-    from ringfence.ports import Controls
+    from ringfence.interpreter.conversation import Conversation
+    from ringfence.ports import Controls, Observed
 
 KEPT_BYTES = 1024 * 1024
 """How much of each output is kept; older bytes are lost, and counted."""
@@ -38,6 +39,25 @@ class ProcessOutput:
     stderr: Piece
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One process as a list shows it."""
+
+    process_id: str
+    exec_id: str
+    state: Status
+    exit_code: int | None
+    killed_by: str | None
+    language: str
+    session_id: str | None
+    terminal: tuple[int, int] | None
+    """Rows and columns, as they are now."""
+    ports: tuple[int, ...]
+    started_ms: int
+    stdout_bytes: int
+    stderr_bytes: int
+
+
 Announce = Callable[[], Awaitable[None]]
 """Makes durable that a process starts."""
 
@@ -45,15 +65,19 @@ Announce = Callable[[], Awaitable[None]]
 class Running:
     """Implements `ports.Attachment`; of the event loop it was started in."""
 
-    def __init__(self, about: Started, announce: Announce) -> None:
+    def __init__(self, about: Started, announce: Announce, *, started_ms: int = 0) -> None:
         """Nothing runs yet."""
         self.about = about
+        self.started_ms = started_ms
         self.terminal = about.terminal
         self.idle_seconds = about.idle_seconds
         self.ports = about.ports
         self.stdout, self.stderr = Ring(KEPT_BYTES), Ring(KEPT_BYTES)
         self.stdin_bytes = 0
         self.was_announced = False
+        self.observed: Observed | None = None
+        self.conversation: Conversation | None = None
+        """The talk with its interpreter, where it is one that takes cells."""
         self.result: ExecutionResult | None = None
         self.error: BaseException | None = None
         self._announce = announce
@@ -71,7 +95,7 @@ class Running:
         if not self.was_announced:
             await self._announce()
             self.was_announced = True
-        self._controls = controls
+        self._controls, self.observed = controls, controls.observed
         if self._killed:
             controls.kill("cancelled")
         self._stir()
@@ -79,6 +103,8 @@ class Running:
     def hear(self, name: str, data: bytes) -> None:
         """Keep what was said, and wake whoever waits for it."""
         (self.stdout if name == "stdout" else self.stderr).write(data)
+        if self.conversation is not None:
+            self.conversation.hear(name, data)
         self._stir()
 
     def live(self, run: Awaitable[ExecutionResult], afterwards: Callable[[], Awaitable[None]]) -> None:
@@ -132,6 +158,24 @@ class Running:
             return kept
         artifacts = sum(len(artifact.content) for artifact in self.result.artifacts)
         return kept + len(self.result.stdout_raw) + len(self.result.stderr_raw) + artifacts
+
+    def info(self) -> ProcessInfo:
+        """Return it as a list shows it."""
+        about = self.about
+        return ProcessInfo(
+            about.process_id,
+            about.exec_id,
+            self.state,
+            self.exit_code,
+            self.ended().killed_by if self.is_over else None,
+            about.language,
+            about.session_id,
+            self.terminal,
+            about.ports,
+            self.started_ms,
+            self.stdout.end,
+            self.stderr.end,
+        )
 
     def ended(self) -> Ended:
         """Return what is told of its end."""
@@ -220,6 +264,7 @@ class Running:
         """
         check_size((rows, columns))
         self._require_controls().resize(rows, columns)
+        self.terminal = rows, columns
 
     def signal(self, name: str) -> None:
         """Send it a signal, by a name such as `INT`; on a terminal an interrupt is for whoever is in the foreground.

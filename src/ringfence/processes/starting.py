@@ -14,6 +14,7 @@ from ringfence.processes.running import Running, check_size
 
 if TYPE_CHECKING:
     from ringfence.authority.profile import Profile
+    from ringfence.interpreter.conversation import Conversation
     from ringfence.operation import CodeRun
     from ringfence.outcome import ExecutionResult
     from ringfence.ports import Attachment
@@ -73,6 +74,7 @@ async def start(
     idle_timeout: float | None,
     correlation: Correlation,
     owner: object,
+    conversation: Conversation | None = None,
 ) -> Process:
     """Start it, and return once the guest runs.
 
@@ -97,4 +99,7 @@ async def start(
     def attached(running: Running) -> Awaitable[ExecutionResult]:
         return run(attached=running)
 
-    return Process(await registry.start(about, attached, owner=owner))
+    process = Process(await registry.start(about, attached, owner=owner, conversation=conversation))
+    if conversation is not None:
+        conversation.attach(process)
+    return process

@@ -58,6 +58,9 @@ class House:
     under_way: int = 0
     """How many requests that change something are being answered."""
     idle: asyncio.Event = field(default_factory=_set_event)
+    looked_at: float = float("-inf")
+    """When the disk was last looked at for whoever has no key; see `health.is_well`."""
+    was_writable: bool = True
 
     @property
     def files_home(self) -> Path:
@@ -99,14 +102,17 @@ class House:
         self.draining = True
 
     async def start(self) -> None:
-        """Begin to fill the pool, and take over what a service that is gone had promised.
+        """Begin to fill the pool, open the queue, and take over what a service that is gone had promised.
 
         Raises:
             Unavailable: The database cannot be used.
         """
+        from ringfence.service.exec_opening import open_execs
+
         _ = self.manager.engine
-        if self.execs is not None:
-            await self.execs.start()
+        if self.execs is None:
+            self.execs = open_execs(self)
+        await self.execs.start()
 
     async def drain(self) -> None:
         """Take nothing new; let what runs end within `drain_seconds`, and cancel the rest."""

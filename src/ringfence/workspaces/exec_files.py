@@ -39,7 +39,7 @@ from ringfence.workspaces.session import SessionWorkspace, is_plain_name, projec
 OURS: Final = ("stdout.txt", "stderr.txt", "manifest.json", "meta.json")
 MOST_BYTES: Final = 2048 * MIB
 MOST_DOCUMENT_BYTES: Final = 64 * MIB
-MOST_OUTPUT_BYTES: Final = 64 * MIB
+MOST_OUTPUT_BYTES: Final = 65 * MIB  # the highest limit, and the line that says what was left out
 """What is left on the disk: the evidence lies on the same one, and guests must not be able to fill it."""
 
 _SMALL = MIB

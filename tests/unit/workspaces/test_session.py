@@ -59,7 +59,7 @@ def test_what_a_run_wrote_is_there_for_the_next(session: SessionWorkspace, tmp_p
     assert report == CommitReport(written=2, deleted=0, dropped=(), bytes=3, inodes=3)
     assert tree_of(session) == {"a": b"1", "d": None, "d/b": b"22"}
     assert session.usage() == Usage(bytes=3, inodes=3)
-    assert os.listdir(session._staging_fd) == []
+    assert os.listdir(session.staging_fd) == []
 
 
 def test_whiteouts_opaque_directories_and_changed_types_are_applied(session: SessionWorkspace, tmp_path: Path) -> None:

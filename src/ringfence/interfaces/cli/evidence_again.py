@@ -41,6 +41,8 @@ def reexecute(desk: Desk, journal: JournalRecords, begin: Members, end: Members)
         return operation.reason
     if not isinstance(operation, CodeRun):
         return f"only programs are run again, and this was {operation.kind}"
+    if operation.process_id is not None:
+        return "a cell is not run again: what it did depends on every cell before it"
     if inputs_digest_of(operation) != begin.get("inputs_digest"):
         return "the program that was kept is not the one that the record names by its digest"
     policy = str((begin.get("documents") or {}).get("policy", BUILT_IN.policy_version_hash))

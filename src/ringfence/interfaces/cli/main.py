@@ -6,6 +6,7 @@ Exit codes of `run` and `shell`: 0 ok, 1 program failed, 2 usage, 3 denied, 4 co
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -64,53 +65,14 @@ def _dispatch(words: list[str]) -> int:
 
 def _handler(name: str) -> Handler:
     """Import only what the named command needs: start-up time is part of the promise."""
-    if name == "doctor":
-        from ringfence.interfaces.cli.doctor import doctor_command
+    if name in ("run", "shell"):
+        from ringfence.interfaces.cli.run import run_command
 
-        return doctor_command
-    if name == "bench":
-        from ringfence.interfaces.cli.bench import bench_command
-
-        return bench_command
-    if name == "errors":
-        from ringfence.interfaces.cli.errors import errors_command
-
-        return errors_command
-    if name == "policy":
-        from ringfence.interfaces.cli.policy import policy_command
-
-        return policy_command
-    if name == "evidence":
-        from ringfence.interfaces.cli.evidence import evidence_command
-
-        return evidence_command
-    if name == "workspace":
-        from ringfence.interfaces.cli.workspace import workspace_command
-
-        return workspace_command
-    if name == "metrics":
-        from ringfence.interfaces.cli.metrics import metrics_command
-
-        return metrics_command
-    if name == "grant":
-        from ringfence.interfaces.cli.grant import grant_command
-
-        return grant_command
-    if name == "skill":
-        from ringfence.interfaces.cli.skill import skill_command
-
-        return skill_command
-    if name == "serve":
-        from ringfence.interfaces.cli.serve import serve_command
-
-        return serve_command
-    if name == "key":
-        from ringfence.interfaces.cli.key import key_command
-
-        return key_command
-    from ringfence.interfaces.cli.run import run_command
-
-    return lambda rest: run_command(name, rest)
+        return lambda rest: run_command(name, rest)
+    # each of the others is in the module of its name
+    module = importlib.import_module(f"ringfence.interfaces.cli.{name}")
+    handler: Handler = getattr(module, f"{name}_command")
+    return handler
 
 
 def _fail(error: RingfenceError, words: Sequence[str]) -> int:

@@ -68,6 +68,8 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         from ringfence.evidence.correlation import Correlation  # not at the top: most runs are nobody's in particular
 
         request["correlation"] = Correlation(**correlation)
+    if options.commit is not None:
+        request["commit"] = options.commit
     return request | ({"inputs": inputs} if inputs else {})
 
 
@@ -114,4 +116,8 @@ def _conclude(result: ExecutionResult, options: RunOptions) -> int:
         for line in (truncation_line(result), result_line(result)):
             if line is not None:
                 sys.stderr.write(line)
+        if options.commit is not None:
+            from ringfence.interfaces.cli.pending import pending_lines
+
+            sys.stderr.writelines(pending_lines(result, options))
     return result_exit_code(result, passthrough=options.passthrough)

@@ -13,11 +13,12 @@ from ringfence.interfaces.http.document import document
 from ringfence.interfaces.http.gate import Gate
 from ringfence.interfaces.http.headers import Frame
 from ringfence.interfaces.http.limits import Limits
+from ringfence.interfaces.http.mcp import McpRoute
 from ringfence.service.house import House
 from ringfence.version import __version__
 
 RESOURCES: Final = (
-    "health", "keys", "execs", "ops", "processes", "workspaces", "skills", "evidence", "grants", "metrics",
+    "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "skills", "evidence", "grants", "metrics",
 )  # fmt: skip
 """The modules beside this one that have a `router`."""
 
@@ -27,10 +28,15 @@ def build(house: House) -> FastAPI:
     app = FastAPI(title="Ringfence", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.house = house
     problem.install(app)
+    app.state.routers = []
     for name in RESOURCES:
         found = f"ringfence.interfaces.http.{name}"
         if importlib.util.find_spec(found) is not None:
-            app.include_router(importlib.import_module(found).router)
+            router = importlib.import_module(found).router
+            app.include_router(router)
+            app.state.routers.append(router)
+    app.state.mcp = McpRoute(house)
+    app.router.routes.append(app.state.mcp.route())
     # the last one added is the first that a request meets
     app.add_middleware(Gate)
     app.add_middleware(Limits)

@@ -8,14 +8,14 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 
 from ringfence.interfaces.http.app import build
 from ringfence.interfaces.http.protocol import connection_class
-from ringfence.service.exec_opening import open_execs
 from ringfence.service.house import House
 
 _LONGEST_MESSAGE: Final = 1 << 20
@@ -43,15 +43,13 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[[], None] = lambda: None) -> None:
+async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[[], Awaitable[None]]) -> None:
     """Serve on the sockets until SIGTERM or SIGINT, then end in order; a second signal ends at once.
 
-    `ready` is called when requests are answered.
+    `ready` is called when requests are answered; where it raises, the service ends.
     """
-    if house.execs is None:
-        house.execs = open_execs(house)
-    await house.execs.start()  # what an earlier service had promised comes first
-    server = Server(_config(house))
+    app = build(house)
+    server = Server(_config(house, app))
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for signum in _ENDING:
@@ -61,7 +59,7 @@ async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[
         running = asyncio.ensure_future(server.serve(sockets=list(sockets)))
         await _first_of(server.is_up.wait(), running)
         if server.is_up.is_set():
-            ready()
+            await ready()
             await _first_of(told.wait(), running)
         await house.drain()
         server.should_exit = True
@@ -69,14 +67,15 @@ async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[
     finally:
         for signum in _ENDING:
             loop.remove_signal_handler(signum)
+        await app.state.mcp.close()
         await house.close()
 
 
-def _config(house: House) -> uvicorn.Config:
+def _config(house: House, app: FastAPI) -> uvicorn.Config:
     settings = house.settings
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)  # it would quote requests
     return uvicorn.Config(
-        build(house),
+        app,
         http=connection_class(settings),
         ws="websockets-sansio",
         ws_max_size=_LONGEST_MESSAGE,

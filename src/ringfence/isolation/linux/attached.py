@@ -20,7 +20,7 @@ from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.isolation.capture import Capture
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import OnOutput
-from ringfence.ports import Attachment, WorkerLost
+from ringfence.ports import Attachment, Observed, WorkerLost
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.parked import ParkedWorker
@@ -79,6 +79,12 @@ class Attached:
             if fd >= 0:
                 os.close(fd)
         self._outer = self._pidfd = -1
+
+    @property
+    def observed(self) -> Observed:
+        """The box it runs in, as the host saw it when it was sealed."""
+        worker = self._worker
+        return Observed(worker.sandbox_id, worker.sandbox_type, worker.backend, worker.layers)
 
     def capture(self, name: str, cap: int, on_output: OnOutput | None) -> Capture:
         """Return a capture that also lets the attached one hear everything, however much that is."""
@@ -293,7 +299,7 @@ class LiveFeed:
 
 
 class _Overheard(Capture):
-    """Keeps the first bytes for the result, as every run does, and passes all of them on."""
+    """Keeps head and tail for the result, as every run does, and passes all of it on."""
 
     def __init__(self, name: str, cap: int, on_output: OnOutput | None, hear: Callable[[str, bytes], None]) -> None:
         super().__init__(name, cap, on_output)

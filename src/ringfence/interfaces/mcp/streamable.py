@@ -1,0 +1,150 @@
+"""The protocol over HTTP: a door of the service at `/mcp`, where each request acts for whom its key speaks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from ringfence.errors import Denied, InvalidRequest, RingfenceError, Unavailable
+from ringfence.interfaces.mcp.server import Offers, Seat, build
+from ringfence.service.callers import Access, Principal
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from starlette.types import Receive, Scope, Send
+
+    from ringfence.service.house import House
+
+PATH: Final = "/mcp"
+USUAL_PROJECT: Final = "mcp"
+MOST_BODY: Final = 4 << 20
+MOST_SESSIONS: Final = 1024
+IDLE_SECONDS: Final = 600.0
+"""How long a session of an older client may be silent; newer clients have none."""
+
+
+class McpDoor:
+    """The ASGI application of one house; whoever comes has been let in by a gate that knows the key."""
+
+    def __init__(
+        self,
+        house: House,
+        *,
+        role: str | None = None,
+        offers: Offers | None = None,
+    ) -> None:
+        """Act in the agent role `role` of the policy."""
+        self._house = house
+        self._role = role
+        self.server = build(self.seat, offers)
+        self._sessions = StreamableHTTPSessionManager(
+            self.server,
+            max_request_body_size=MOST_BODY,
+            max_sessions=MOST_SESSIONS,
+            session_idle_timeout=IDLE_SECONDS,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve while the block lasts; what is under way at its end is cancelled, and killed."""
+        async with self._sessions.run():
+            yield
+
+    def route(self) -> Route:
+        """Return the route that belongs into the service's application."""
+        return Route(PATH, endpoint=self, include_in_schema=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request of the protocol."""
+        try:
+            principal = _principal(scope)
+            _require_own_origin(scope, self._house.settings.cors_origins)
+            _require_short(scope)
+            if self._house.draining:
+                raise Unavailable("the service is about to end", reason="draining", fix="try again in a moment")
+        except RingfenceError as refused:
+            await refused_response(refused)(scope, receive, send)
+            return
+        # the library lets a session be used only with the credential that opened it
+        who = AccessToken(
+            token=principal.key_id, client_id=principal.key_id, scopes=[], subject=principal.caller.subject_id
+        )
+        scope["user"] = AuthenticatedUser(who)
+        await self._sessions.handle_request(scope, receive, send)
+
+    def seat(self, context: ServerRequestContext[Any, Any]) -> Seat:
+        """Return whom a request acts for: the caller of its key, in the project that its URL names."""
+        request = context.request
+        if request is None:
+            raise no_key()
+        principal = _principal(request.scope)
+        project = parse_qs(request.scope.get("query_string", b"").decode("latin-1")).get("project", [USUAL_PROJECT])[-1]
+        manager = self._house.manager_for(principal, project).acting_for(role=self._role)
+        execs = self._house.execs
+        if execs is None:
+            return Seat(manager, principal.caller.tenant, project)
+        return Seat(manager, principal.caller.tenant, project, partial(execs.turn_for, principal))
+
+
+def refused_response(refused: RingfenceError) -> JSONResponse:
+    """Return the answer to a request that did not get as far as the protocol."""
+    status = refused.answer.http_status
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else None
+    body = {
+        "type": "about:blank",
+        "title": refused.answer.title,
+        "status": status,
+        "detail": str(refused),
+        "code": refused.code,
+        "reason": refused.reason,
+        "retryable": refused.retryable,
+        "fix": refused.fix,
+    }
+    return JSONResponse(body, status, headers, media_type="application/problem+json")
+
+
+def _principal(scope: Scope) -> Principal:
+    principal = scope.get("state", {}).get("principal")
+    if not isinstance(principal, Principal):
+        raise no_key()
+    if not principal.may(Access.AGENT):
+        raise Denied(f"a key for {principal.access} does not reach here", reason="access", fix="use an agent's key")
+    return principal
+
+
+def no_key() -> Denied:
+    """Return the one answer to every key that is missing, unknown, expired or revoked."""
+    return Denied("this needs an API key", reason="no_key", fix="send 'Authorization: Bearer <key>'")
+
+
+def _require_own_origin(scope: Scope, others: Iterable[str]) -> None:
+    """Refuse a web page of another place; a gate has made sure that the Host header is a name of this one."""
+    origin = _header(scope, b"origin")
+    if origin is None or origin in others:
+        return
+    try:
+        name = urlsplit(origin).netloc
+    except ValueError:
+        name = ""
+    if not name or name != _header(scope, b"host"):
+        raise Denied("a web page of another place may not call this", reason="foreign_host")
+
+
+def _require_short(scope: Scope) -> None:
+    """Refuse a body that says it is too long; the library refuses those that do not say so."""
+    length = _header(scope, b"content-length")
+    if length is not None and length.isdecimal() and int(length) > MOST_BODY:
+        raise InvalidRequest(f"a message has at most {MOST_BODY} bytes", reason="body_too_large")
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
