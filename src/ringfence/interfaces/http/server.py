@@ -44,15 +44,20 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[[], None] = lambda: None) -> None:
+async def serve(
+    house: House,
+    sockets: Sequence[socket.socket],
+    ready: Callable[[], None] = lambda: None,
+    built: Callable[[House], FastAPI] = build,
+) -> None:
     """Serve on the sockets until SIGTERM or SIGINT, then end in order; a second signal ends at once.
 
-    `ready` is called when requests are answered.
+    `ready` is called when requests are answered; `built` says which routes there are.
     """
     if house.execs is None:
         house.execs = open_execs(house)
     await house.execs.start()  # what an earlier service had promised comes first
-    app = build(house)
+    app = built(house)
     server = Server(_config(house, app))
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
