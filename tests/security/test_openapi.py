@@ -29,9 +29,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def attack(service: Service, tmp_path: Path, *words: str, parameters: str = "") -> None:
     config = tmp_path / "schemathesis.toml"
-    config.write_text(
-        f"[parameters]\n{NO_WAITING}{parameters}\n[checks.positive_data_acceptance]\nexpected-statuses = {ANSWERS_TO_VALID}\n"
-    )
+    checks = f"[checks.positive_data_acceptance]\nexpected-statuses = {ANSWERS_TO_VALID}\n"
+    config.write_text(f"[parameters]\n{NO_WAITING}{parameters}\n{checks}")
     done = subprocess.run(
         [
             *(str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(config)),
