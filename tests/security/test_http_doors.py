@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import re
 import select
@@ -203,6 +204,25 @@ def test_a_process_of_another_tenant_answers_like_one_that_never_was(service: Se
         assert _same(foreign, service.ask(method, path.format(unknown), body, key=other)), path
     assert process_id.encode() not in service.ask("GET", "/sandbox/processes", key=other).body
     assert service.ask("POST", f"/sandbox/processes/{process_id}/kill", key=own).status == 200
+
+
+@pytest.mark.needs("native")
+def test_a_stream_ends_soon_after_its_key_is_revoked(service: Service) -> None:
+    made_key = told(service.home, "key", "create", "--access", "agent", "--tenant", "initech")
+    code = "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"
+    body = {"project_id": "p", "exec": {"kind": "python", "code": code}, "inputs": [], "wait": False}
+    exec_id = service.ask("POST", "/sandbox/execs", body, key=made_key["key"]).json["exec_id"]
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    headers = {"Authorization": f"Bearer {made_key['key']}"}
+    connection.request("GET", f"/sandbox/execs/{exec_id}/events", headers=headers)
+    events = connection.getresponse()
+    assert events.readline()
+    told(service.home, "key", "revoke", made_key["key_id"])
+    while events.readline():  # to its end, which only the revocation brings about
+        pass
+    connection.close()
+    assert service.ask("GET", f"/sandbox/execs/{exec_id}").json["status"] == "running"
+    assert service.ask("POST", f"/sandbox/execs/{exec_id}/cancel").status == 200
 
 
 @pytest.mark.needs("native")
