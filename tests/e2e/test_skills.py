@@ -101,9 +101,38 @@ async def test_a_skill_of_ones_own_is_called_with_its_files_and_recorded_with_it
     shown = told(tmp_path / "home", "evidence", "show", outcome.result.exec_id)
     begun = shown["records"][0]["record"]
     assert {"policy", "manifest"} <= set(begun["documents"])
+    assert begun["image"] == "ringfence/sandbox:latest"
     document = said(tmp_path / "home", "evidence", "document", begun["documents"]["manifest"])
     assert json.loads(document)["id"] == "add.one"
     assert ringfence(tmp_path / "home", "evidence", "replay", outcome.result.exec_id).returncode == 0
+
+
+LANGUAGES = [
+    (
+        "bash",
+        "main.sh",
+        'source /workspace/inputs/skill/lib.sh; echo "{\\"n\\": $(( $(tr -dc 0-9) + one ))}"',
+        "lib.sh",
+        "one=1",
+    ),
+    pytest.param(
+        *("node", "main.js"),
+        "const {one} = require('/workspace/inputs/skill/lib.js');"
+        "const {n} = JSON.parse(require('fs').readFileSync(0)); console.log(JSON.stringify({n: n + one}))",
+        *("lib.js", "exports.one = 1"),
+        marks=pytest.mark.needs("node"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "file", "code", "beside", "content"), LANGUAGES, ids=("bash", "node"))
+async def test_a_skill_may_be_written_in_another_language(
+    tmp_path: Path, program: str, file: str, code: str, beside: str, content: str
+) -> None:
+    put(tmp_path / "skills", {file: code.encode(), beside: content.encode()}, runtime__entrypoint=[program, file])
+    async with manager(tmp_path, skills=[tmp_path / "skills"]) as held:
+        outcome = await held.invoke("add.one", {"n": 41})
+    assert (outcome.outputs, outcome.result.stderr) == ({"n": 42}, "")
 
 
 async def test_the_limits_of_the_manifest_hold_and_nobody_can_ask_for_more(tmp_path: Path) -> None:
