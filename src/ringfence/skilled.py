@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ringfence.clock import SystemClock
-from ringfence.errors import InvalidRequest
+from ringfence.config import of_the_service
 from ringfence.identifiers import TimeOrdered
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringfence.authority.layers import Request
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.profile import Profile
+    from ringfence.client.remote import Remote
     from ringfence.evidence.correlation import Correlation
     from ringfence.operation.code import CodeRun
     from ringfence.operation.form import Operation
@@ -39,13 +40,11 @@ class Skilled(ABC):
     _correlation: Correlation
     _caller: Caller
     _skill_directories: tuple[Path, ...]
-    _remote: Any
-    """The service that is asked instead, if there is one."""
 
     async def skills(self) -> list[Skill]:
         """Return the skills that this manager's role may call."""
-        if self._remote is not None:
-            return await self._asked_there().skills()  # type: ignore[no-any-return]
+        if (service := self._service()) is not None:
+            return await service.skills()
         found = await asyncio.to_thread(self._shelf().read)
         authority = self._engine().authority
         return [skill for skill in found.skills.values() if authority.may_use(skill.id, self._role)]
@@ -66,11 +65,10 @@ class Skilled(ABC):
             Denied: The policy does not allow it; nothing ran.
             Unavailable: Nothing here runs the image it asks for; nothing ran.
         """
-        if self._remote is not None:
+        if (service := self._service()) is not None:
             if exec_id is not None:
-                raise InvalidRequest("what an execution is called, the service says", reason="of_the_service")
-            there = self._asked_there()
-            return await there.invoke(skill_id, inputs or {}, self._within(timeout), on_output)  # type: ignore[no-any-return]
+                raise of_the_service("what an execution is called")
+            return await service.invoke(skill_id, inputs or {}, self._within(timeout), on_output)
         from ringfence.skills import call
 
         skill = await asyncio.to_thread(self._shelf().find, skill_id)
@@ -129,9 +127,6 @@ class Skilled(ABC):
                 }
             )
 
-    def _asked_there(self) -> Any:
-        return self._remote.asking(self._session_id, self._role, self._correlation.members())
-
     def _shelf(self) -> Shelf:
         from ringfence.skills.shelf import shelf_of
 
@@ -139,6 +134,9 @@ class Skilled(ABC):
 
     @abstractmethod
     def _engine(self) -> wiring.Engine: ...
+
+    @abstractmethod
+    def _service(self) -> Remote | None: ...
 
     @abstractmethod
     def _operation(self, request: ExecutionRequest) -> CodeRun: ...

@@ -55,6 +55,7 @@ class Settings:
     journal_records: int = 1_000_000
     journal_rounds: int = 1000
     http_crowd_seconds: float = 60.0
+    http_idle_clients: int = 1000
 
 
 QUICK = Settings(

@@ -96,15 +96,16 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
 
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
-  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal or
-                 neighbours; repeatable
+  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal,
+                 http_p50, http_crowd, http_idle, http_list or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
     "mcp": """\
 ringfence mcp [--transport stdio|http] [OPTIONS]
 
-Serve the tools run_code, run_shell, read_file, write_file and list_files to a client of the Model Context Protocol.
+Serve tools to a client of the Model Context Protocol: run_code, run_shell, read_file, write_file, list_files,
+start_process, read_process, send_process, kill_process, and every skill as skill.<id>.
 Over stdio, which is for a client that starts this command itself, only messages come out; the log is on stderr.
 Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
 
@@ -114,6 +115,7 @@ Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
   --project ID    the project whose files the tools work on (default mcp)
   --policy FILE   what the policy does not allow is refused, and nothing runs
   --role R        one of the policy's agent roles
+  --skills DIR    a directory of skills, beside those of the home and those that come with ringfence
   --home DIR      where state and evidence are kept, instead of $RINGFENCE_HOME
 
 Needs: pip install 'ringfence[mcp]'

@@ -21,6 +21,7 @@ def mcp_command(words: Sequence[str]) -> int:
     parser.add_argument("--project")
     parser.add_argument("--policy")
     parser.add_argument("--role")
+    parser.add_argument("--skills")
     parser.add_argument("--home", type=Path)
     options = parser.parse_args(list(words))
     if find_spec("mcp") is None:
@@ -34,7 +35,8 @@ def _serve_stdio(options: Namespace) -> int:
     from ringfence.interfaces.mcp.serving import Serving, serve_stdio
 
     project = "mcp" if options.project is None else options.project
-    return serve_stdio(Serving(project=project, policy=options.policy, role=options.role, home=options.home))
+    given = Serving(project, options.policy, options.role, options.skills, options.home)
+    return serve_stdio(given)
 
 
 def _serve_http(options: Namespace) -> int:
@@ -54,4 +56,5 @@ def _serve_http(options: Namespace) -> int:
             fix="use 'ringfence serve', which has the same tools at /mcp",
         )
     settings = replace(usual_settings(), host=host, port=8322 if options.port is None else options.port)
-    return serve(open_house(options.home or default_home(), replace(settings, policy=options.policy)), options.role)
+    settings = replace(settings, policy=options.policy, skills=options.skills)
+    return serve(open_house(options.home or default_home(), settings), options.role)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, ContentBlock, TextContent
 
 if TYPE_CHECKING:
     from ringfence.errors import RingfenceError
@@ -23,7 +23,11 @@ def answer(fields: Mapping[str, Any], text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], structured_content=dict(fields))
 
 
-def refusal(error: RingfenceError, needs: str | None = None) -> CallToolResult:
+ERROR_META: Final = "ringfence/error"
+"""Under which member of `_meta` an error is told of that has no place in the structured content."""
+
+
+def refusal(error: RingfenceError, needs: str | None = None, *, in_structure: bool = True) -> CallToolResult:
     """Return a tool error that says what would be needed: code, reason, message, fix, and what has to be allowed."""
     message = one_line(str(error))
     fields = {
@@ -40,7 +44,10 @@ def refusal(error: RingfenceError, needs: str | None = None) -> CallToolResult:
         text += f" Nothing was done: it needs a policy or a grant that allows {one_line(str(needs))}."
     if error.fix:
         text += f" Fix: {error.fix}"
-    return CallToolResult(content=[TextContent(text=text)], structured_content={"error": fields}, is_error=True)
+    content: list[ContentBlock] = [TextContent(text=text)]
+    if not in_structure:
+        return CallToolResult(content=content, is_error=True, _meta={ERROR_META: fields})
+    return CallToolResult(content=content, structured_content={"error": fields}, is_error=True)
 
 
 def run_fields(result: ExecutionResult) -> dict[str, Any]:

@@ -61,7 +61,7 @@ PATH: Final[Schema] = {
     "maxLength": 4096,
     "description": "In the workspace: work/NAME (the working directory of programs), inputs/NAME or artifacts/NAME",
 }
-_FILES: Final[Schema] = {
+FILES: Final[Schema] = {
     "type": "object",
     "maxProperties": 256,
     "propertyNames": {"minLength": 1, "maxLength": 1024},
@@ -91,7 +91,7 @@ RUN_CODE: Final = taking(
     language={**LANGUAGE, "default": "python"},
     args={"type": "array", "maxItems": 256, "items": {"type": "string", "maxLength": 32768}},
     stdin=_STDIN,
-    files=_FILES,
+    files=FILES,
     env=ENV,
     packages={
         "type": "array",
@@ -105,7 +105,7 @@ RUN_SHELL: Final = taking(
     ("command",),
     command={**CODE, "description": "A bash command line, run inside the box"},
     stdin=_STDIN,
-    files=_FILES,
+    files=FILES,
     env=ENV,
     timeout=TIMEOUT,
 )

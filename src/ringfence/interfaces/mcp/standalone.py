@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from starlette.applications import Starlette
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import Denied, RingfenceError
 from ringfence.interfaces.mcp.streamable import PATH, McpDoor, no_key, refused_response
 from ringfence.service.callers import Access
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ringfence.service.house import House
 
+_OF_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _DRAIN_SECONDS: Final = 5
 _MOST_HEADER_BYTES: Final = 32 << 10
 
@@ -37,6 +38,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         try:
+            _require_own_host(scope)
             given = [value for name, value in scope["headers"] if name == b"authorization"]
             scheme, _, key = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
             principal = await self._house.keys.find(key.strip()) if scheme.lower() == "bearer" else None
@@ -47,6 +49,14 @@ class Gate:
             return
         scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
+
+
+def _require_own_host(scope: Scope) -> None:
+    """Refuse what is addressed to another name: a web page whose name was made to point here (DNS rebinding)."""
+    given = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
+    name = "".join(given).removesuffix(f":{scope['server'][1]}")
+    if name not in _OF_THIS_MACHINE:
+        raise Denied("the Host header names another place than this server", reason="foreign_host")
 
 
 def application(house: House, door: McpDoor) -> ASGIApp:
