@@ -419,3 +419,19 @@ async def test_a_manager_with_an_address_has_the_skills_of_the_service(tmp_path:
                 await held.invoke("add.one", {"n": "x"})
             assert refused.value.reason == "input_invalid"
             assert (await SkillsProvider(held).list_tools())[0]["name"] == "skill.add.one"
+
+
+@pytest.mark.needs("biscuit")
+async def test_a_grant_holds_over_the_service_too(tmp_path: Path) -> None:
+    said(tmp_path / "home", "key", "create")
+    async with serving(tmp_path) as (house, url):
+        made, key = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")
+        words = ("--tool", "shell.run", "--call", "c1", "--tenant", "acme", "--subject", made.key_id)
+        token = said(tmp_path / "home", "grant", "issue", *words).strip()
+        async with SandboxManager("p1", url=url, api_key=key) as held, held.under(token, call_id="c1") as governed:
+            with pytest.raises(Denied) as refused:
+                await governed.invoke("python.run", {"code": "print(1)"})
+            assert refused.value.reason == "tool_mismatch"
+            assert (await governed.invoke("shell.run", {"command": "echo hi"})).outputs["stdout"] == "hi\n"
+        status, problem = await asked(url, key, "/skills", **{"X-Ringfence-Grant": token, "X-Ringfence-Call": "c1"})
+        assert (status, problem["reason"]) == (422, "not_in_this_version")
