@@ -106,22 +106,19 @@ def write_exec_files(
     size = sum(map(len, files.values())) + sum(len(artifact.content) for artifact in result.artifacts)
     if size > max_bytes:
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
-    with (
-        SessionWorkspace.create(home, project_id, tenant=tenant) as workspace,
-        _counted(home, workspace.artifacts_fd, size),
-    ):
-        require_free_space(workspace.artifacts_fd, size, keep=keep_free_bytes)
+    with _artifacts_of(home, project_id, tenant) as artifacts, _counted(home, artifacts, size):
+        require_free_space(artifacts, size, keep=keep_free_bytes)
         draft = f".{exec_id}.{secrets.token_hex(8)}"
         try:
-            os.mkdir(draft, 0o700, dir_fd=workspace.artifacts_fd)
+            os.mkdir(draft, 0o700, dir_fd=artifacts)
             try:
-                _fill(workspace.artifacts_fd, draft, files, result.artifacts, durable=durable)
-                _take_name(workspace.artifacts_fd, draft, exec_id)
+                _fill(artifacts, draft, files, result.artifacts, durable=durable)
+                _take_name(artifacts, draft, exec_id)
             except BaseException:
-                shutil.rmtree(draft, dir_fd=workspace.artifacts_fd, ignore_errors=True)
+                shutil.rmtree(draft, dir_fd=artifacts, ignore_errors=True)
                 raise
             if durable:
-                os.fsync(workspace.artifacts_fd)
+                os.fsync(artifacts)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise QuotaExceeded("the disk is too full for the files of a run", reason="disk") from error
@@ -201,6 +198,21 @@ def prune_exec_files(home: Path, before_ms: int, *, held: Callable[[str], bool] 
 
 
 # --- writing ---
+
+
+@contextmanager
+def _artifacts_of(home: Path, project_id: str, tenant: str) -> Iterator[int]:
+    """Open the directory in which a project keeps the files of its runs; only the first of them has to make it."""
+    _require_name(project_id)
+    check_tenant(tenant)
+    fd = _open(home, f"workspace/{project_path(project_id, tenant)}/artifacts")
+    if fd is None:
+        with SessionWorkspace.create(home, project_id, tenant=tenant) as workspace:
+            fd = os.dup(workspace.artifacts_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @contextmanager
