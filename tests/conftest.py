@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import postgres_server
+from tests import mcp_programs, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -121,6 +121,10 @@ def _postgres() -> str | None:
     return None if postgres_server.programs() else "PostgreSQL is not installed"
 
 
+def _mcp_suites() -> str | None:
+    return mcp_programs.missing()
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -129,6 +133,7 @@ CHECKS = {
     "root": _root,
     "biscuit": _biscuit,
     "postgres": _postgres,
+    "mcp_suites": _mcp_suites,
 }
 
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,30 +44,39 @@ async def over_stdio(home: Path, *words: str, era: Era = "auto", log: Path | Non
             yield client
 
 
+def listening(home: Path, *words: str) -> AbstractContextManager[HttpServer]:
+    """Start `ringfence mcp` as an operator does, and wait for the address it says."""
+    return _listening(home, "mcp", "--transport", "http", "--port", "0", *words)
+
+
+def serving(home: Path, *words: str) -> AbstractContextManager[HttpServer]:
+    """Start the whole service, which has the same door at `/mcp`."""
+    return _listening(home, "serve", "--port", "0", *words)
+
+
 @contextmanager
-def listening(home: Path, *words: str) -> Iterator[HttpServer]:
-    """Start the command as an operator does, and wait for the address it says."""
+def _listening(home: Path, *words: str) -> Iterator[HttpServer]:
     key = new_key(home)
     process = subprocess.Popen(
-        [*COMMAND, "mcp", "--transport", "http", "--port", "0", *words],
+        [*COMMAND, *words],
         env=surroundings(home),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
-    assert process.stderr is not None
+    assert process.stdout is not None
     try:
-        for line in process.stderr:
-            found = re.search(r"listening on (http://\S+)", line)
+        for line in process.stdout:
+            found = re.search(r"(http://[^/\s]+)", line)
             if found:
-                yield HttpServer(found[1], key, process)
+                yield HttpServer(f"{found[1]}/mcp", key, process)
                 return
         raise AssertionError("the server ended before it listened")
     finally:
         process.terminate()
         process.wait()
-        process.stderr.close()
+        process.stdout.close()
 
 
 def new_key(home: Path, *, tenant: str = "local", access: Access = Access.AGENT) -> str:

@@ -26,6 +26,7 @@ from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
+from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
@@ -37,11 +38,8 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
-    from ringfence.managed_workspace import ManagedWorkspace
-    from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
+    from ringfence.operation.brokered import Brokered, Filing, ProcExec
     from ringfence.operation.form import Operation
-    from ringfence.operation.workspace import WorkspaceOperation
-    from ringfence.operation.workspace_proposals import ProposalOperation
 
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
@@ -50,7 +48,7 @@ _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager(Background, Decisions, Skilled):
+class SandboxManager(Background, Decisions, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -333,12 +331,7 @@ class SandboxManager(Background, Decisions, Skilled):
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
 
     @overload
-    async def perform(
-        self,
-        operation: FsOperation | TmpOperation | WorkspaceOperation | ProposalOperation,
-        *,
-        on_output: OnOutput | None = None,
-    ) -> BrokerOutcome: ...
+    async def perform(self, operation: Filing, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
 
     @overload
     async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...
@@ -369,11 +362,10 @@ class SandboxManager(Background, Decisions, Skilled):
         self, operation: Any, request: Request, on_output: OnOutput | None, exec_id: str | None = None
     ) -> Any:
         """Take an operation through the pipeline: the one of this process, or that of the service it is meant for."""
-        if self._remote is not None:
+        if (service := self._service()) is not None:
             if exec_id is not None:
                 raise of_the_service("what an execution is called")
-            asked = self._remote.asking(self._session_id, self._role, self._correlation.members())
-            return await asked.run(operation, request, on_output)
+            return await service.run(operation, request, on_output)
         began = perf_counter_ns()
         profile = await self._profile(operation, request, exec_id)
         return await self._engine().orchestrator.run(
@@ -386,17 +378,6 @@ class SandboxManager(Background, Decisions, Skilled):
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
-
-    @property
-    def workspace(self) -> ManagedWorkspace:
-        """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own."""
-        from ringfence.managed_workspace import ManagedWorkspace
-
-        if self._session_id is None:
-            raise InvalidRequest(
-                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
-            )
-        return ManagedWorkspace(self.perform)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
@@ -421,6 +402,12 @@ class SandboxManager(Background, Decisions, Skilled):
             return
         self._held = engines.keep(self._settings)
         self._scope = f"session {self._session_id}"
+
+    def _service(self) -> Remote | None:
+        """Return the service, asked as this manager asks, where it has one instead of an engine."""
+        if self._remote is None:
+            return None
+        return self._remote.asking(self._session_id, self._role, self._correlation.members())
 
     def _engine(self) -> wiring.Engine:
         if self._remote is not None:

@@ -161,8 +161,7 @@ def build(settings: Settings) -> Engine:
     executors = {
         domain: executor
         for domain, executor in make_executors(settings.files_home, code, temporary, background).items()
-        # whoever wants no files touched by a broker wants no history of them either
-        if domain not in settings.switched_off and not (domain == "workspace" and "fs" in settings.switched_off)
+        if domain not in settings.switched_off
     }
     service = settings.budget_service
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))

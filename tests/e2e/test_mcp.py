@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -106,7 +107,8 @@ async def test_files_go_from_one_tool_to_the_next(server: Server) -> None:
 async def test_a_file_is_read_in_parts_that_cut_no_character(server: Server) -> None:
     async with server.client() as client:
         await client.call_tool("write_file", {"path": "work/a", "content": "äöü"})
-        found, offset = "", 0
+        found = ""
+        offset: int | None = 0
         while offset is not None:
             part = structured(await client.call_tool("read_file", {"path": "work/a", "offset": offset, "length": 3}))
             found += part["content"]
@@ -157,7 +159,9 @@ async def test_what_leads_out_of_the_workspace_is_a_tool_error(server: Server) -
     async with server.client() as client:
         result = await client.call_tool("read_file", {"path": "../../etc/passwd"})
     assert result.is_error
-    assert structured(result)["error"]["code"] == "SANDBOX.CAPABILITY_BLOCKED"
+    error = structured(result)["error"]
+    assert (error["code"], error["needs"]) == ("SANDBOX.CAPABILITY_BLOCKED", None)
+    assert text_of(result).endswith("Fix: name a file below work/, inputs/ or artifacts/")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +213,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol(server: Server) -> No
 async def test_a_client_that_asks_for_progress_hears_of_output_and_of_time(server: Server, era: Era) -> None:
     heard: list[tuple[float, str | None]] = []
 
-    async def on_progress(progress: float, _total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, message))
 
     code = "import time\nfor i in range(8): print(i, flush=True); time.sleep(0.25)"
@@ -251,6 +255,109 @@ async def test_a_client_that_goes_takes_its_runs_with_it(tmp_path: Path, era: Er
 def outcomes(home: Path) -> list[str]:
     """Return how what is in the evidence ended, latest first."""
     return [each["outcome"] for each in told(home, "evidence", "list")["execs"]]
+
+
+# --- processes ---
+
+
+async def test_a_process_is_started_read_fed_and_killed(server: Server) -> None:
+    code = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)\nprint('end'); sys.exit(4)"
+    async with server.client() as client:
+        started = structured(await client.call_tool("start_process", {"code": code, "language": "python"}))
+        process = {"process_id": started["process_id"]}
+        sent = structured(await client.call_tool("send_process", {**process, "data": "grün\n"}))
+        said = structured(await client.call_tool("read_process", {**process, "wait_seconds": 30}))
+        assert (sent["sent_bytes"], said["stdout"], said["state"]) == (6, "got grün\n", "running")
+        await client.call_tool("send_process", {**process, "end": True})
+        offset = said["stdout_next_offset"]
+        while said["state"] == "running":
+            said = structured(
+                await client.call_tool("read_process", {**process, "stdout_offset": offset, "wait_seconds": 30})
+            )
+        assert (said["stdout"], said["exit_code"], said["stdout_lost_bytes"]) == ("end\n", 4, 0)
+        assert structured(await client.call_tool("kill_process", process))["state"] == "failed"
+
+
+async def test_a_killed_process_leaves_nothing_and_so_does_a_client_that_goes(tmp_path: Path) -> None:
+    marker = f"rf-mcp-process-{tmp_path.name}"
+    async with over_stdio(tmp_path) as client:
+        for _ in range(2):
+            started = structured(await client.call_tool("start_process", {"command": f"exec -a {marker} sleep 1000"}))
+        await eventually(lambda: len(running(marker)) == 2)
+        killed = structured(await client.call_tool("kill_process", {"process_id": started["process_id"]}))
+        assert killed["state"] == "cancelled"
+        assert len(running(marker)) == 1
+    await eventually(lambda: running(marker) == [])
+
+
+async def test_a_process_that_is_not_there_is_a_tool_error(server: Server) -> None:
+    async with server.client() as client:
+        for tool in ("read_process", "send_process", "kill_process"):
+            result = await client.call_tool(tool, {"process_id": "proc_../../1"})
+            assert result.is_error
+            assert structured(result)["error"]["reason"] == "not_found"
+
+
+# --- skills ---
+
+MANIFEST = {
+    "schema_version": 1,
+    "id": "text.shout",
+    "name": "Shout",
+    "description": "Says it louder.",
+    "side_effect": ["none"],
+    "interface": {
+        "inputs": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+            "additionalProperties": False,
+        },
+        "outputs": {"type": "object", "properties": {"louder": {"type": "string"}}, "required": ["louder"]},
+    },
+    "runtime": {"kind": "docker", "image": "ringfence/sandbox:latest", "entrypoint": ["python", "main.py"]},
+    "permissions": {"fs": {"read": [], "write": []}, "net": {"mode": "none"}},
+    "limits": {"timeout_ms": 5000, "memory_mb": 128},
+}
+MAIN = "import json, sys\nasked = json.load(sys.stdin)\nprint(json.dumps({'louder': asked['text'].upper()}))\n"
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    skill = tmp_path / "shelf" / "text.shout"
+    skill.mkdir(parents=True)
+    (skill / "manifest.json").write_text(json.dumps(MANIFEST))
+    (skill / "main.py").write_text(MAIN)
+    return skill.parent
+
+
+async def test_a_skill_is_a_tool_with_the_schemas_and_hints_of_its_manifest(tmp_path: Path, shelf: Path) -> None:
+    async with over_stdio(tmp_path, "--skills", str(shelf)) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        tool = tools["skill.text.shout"]
+        assert tool.input_schema == MANIFEST["interface"]["inputs"]  # type: ignore[index]
+        assert tool.output_schema == MANIFEST["interface"]["outputs"]  # type: ignore[index]
+        assert tool.annotations is not None
+        assert (tool.annotations.read_only_hint, tool.annotations.open_world_hint) == (True, False)
+        assert {"skill.shell.run", "skill.python.run", "skill.file.search"} <= tools.keys()
+        result = await client.call_tool("skill.text.shout", {"text": "hey"})
+        refused = await client.call_tool("skill.text.shout", {"text": 1})
+    assert structured(result) == {"louder": "HEY"}
+    assert text_of(result) == '{"louder": "HEY"}'
+    assert result.meta is not None
+    assert result.meta["ringfence/run"]["status"] == "succeeded"
+    assert refused.is_error
+    assert refused.structured_content is None
+    assert refused.meta is not None
+    assert refused.meta["ringfence/error"]["code"] == "SCHEMA.VALIDATION_FAILED"
+
+
+async def test_a_skill_whose_outputs_are_not_what_it_says_is_a_tool_error(tmp_path: Path, shelf: Path) -> None:
+    (shelf / "text.shout" / "main.py").write_text("print('{}')\n")
+    async with over_stdio(tmp_path, "--skills", str(shelf)) as client:
+        result = await client.call_tool("skill.text.shout", {"text": "hey"})
+    assert result.is_error
+    assert "output_invalid" in text_of(result)
 
 
 # --- whose it is ---

@@ -237,15 +237,16 @@ def test_progress_goes_by_the_token_of_its_own_call(wire: Wire) -> None:
 
 def test_cancels_of_anything_at_any_time_kill_only_what_they_name(wire: Wire, tmp_path: Path) -> None:
     marker = f"rf-mcp-{tmp_path.name}"
-    for number in (1, "1", 99, -1, None, {}, [], "x" * 100_000, 10**300):
+    strange: tuple[object, ...] = (1, "1", 99, -1, None, {}, [], "x" * 100_000, 10**300)
+    for number in strange:
         wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
-    for number in range(10, 16):
-        wire.call("run_shell", {"command": f"exec -a {marker} sleep 1000"}, number)
+    for call in range(10, 16):
+        wire.call("run_shell", {"command": f"exec -a {marker} sleep 1000"}, call)
     while len(running(marker)) < 6:
         pass
     for _ in range(3):  # again and again: a second cancel must not tear up what the first one cleans
-        for number in range(11, 16):
-            wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+        for call in range(11, 16):
+            wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}})
     while len(running(marker)) > 1:
         pass
     wire.works()

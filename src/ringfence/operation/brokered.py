@@ -151,5 +151,6 @@ class TmpFree:
 
 FsOperation = FsRead | FsWrite | FsList | FsStat | FsMkdir | FsDelete
 TmpOperation = TmpAlloc | TmpFree
+Filing = FsOperation | TmpOperation | WorkspaceOperation | ProposalOperation
 Browsing = BrowserNav | BrowserExtract | BrowserScreenshot
-Brokered = FsOperation | NetHttp | Browsing | ProcExec | TmpOperation | WorkspaceOperation | ProposalOperation
+Brokered = Filing | NetHttp | Browsing | ProcExec

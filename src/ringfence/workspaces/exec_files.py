@@ -30,6 +30,7 @@ from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.limits import MIB
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult
+from ringfence.workspaces.artifact_quota import count_again, reserved
 from ringfence.workspaces.beneath import MAX_NAME_BYTES, make_parents, open_beneath, open_regular
 from ringfence.workspaces.free_space import KEEP_FREE_BYTES, require_free_space
 from ringfence.workspaces.names import harmless_path
@@ -97,8 +98,8 @@ def write_exec_files(
     Raises:
         InvalidRequest: An id is no plain name.
         PathTraversalError: Something in the way was replaced by a link.
-        QuotaExceeded: It is more than `max_bytes`, or less than `keep_free_bytes` would be left on the disk; nothing
-            was written.
+        QuotaExceeded: It is more than `max_bytes`, or more than the project may keep, or less than `keep_free_bytes`
+            would be left on the disk; nothing was written.
         Unavailable: It cannot be written; nothing was.
     """
     _require_name(exec_id)
@@ -106,7 +107,12 @@ def write_exec_files(
     size = sum(map(len, files.values())) + sum(len(artifact.content) for artifact in result.artifacts)
     if size > max_bytes:
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
-    with _artifacts_of(home, project_id, tenant) as artifacts, _counted(home, artifacts, size):
+    with (
+        _places_of(home, project_id, tenant) as (project, artifacts),
+        _counted(home, artifacts, size),
+        # five entries are ours: the directory and four files
+        reserved(project, artifacts, size, 5 + len(result.artifacts)),
+    ):
         require_free_space(artifacts, size, keep=keep_free_bytes)
         draft = f".{exec_id}.{secrets.token_hex(8)}"
         try:
@@ -191,28 +197,46 @@ def prune_exec_files(home: Path, before_ms: int, *, held: Callable[[str], bool] 
                 if artifacts is None:
                     continue
                 try:
-                    gone += _prune(artifacts, before_ms, held)
+                    pruned = _prune(artifacts, before_ms, held)
+                    if pruned:
+                        _count_again(home, f"workspace/{projects}/{project}")
+                    gone += pruned
                 finally:
                     os.close(artifacts)
     return tuple(gone)
+
+
+def _count_again(home: Path, project: str) -> None:
+    fd = _open(home, project)
+    if fd is not None:
+        try:
+            count_again(fd)
+        finally:
+            os.close(fd)
 
 
 # --- writing ---
 
 
 @contextmanager
-def _artifacts_of(home: Path, project_id: str, tenant: str) -> Iterator[int]:
-    """Open the directory in which a project keeps the files of its runs; only the first of them has to make it."""
+def _places_of(home: Path, project_id: str, tenant: str) -> Iterator[tuple[int, int]]:
+    """Open a project and the directory of its runs' files in it; only the first of them has to make it."""
     _require_name(project_id)
     check_tenant(tenant)
-    fd = _open(home, f"workspace/{project_path(project_id, tenant)}/artifacts")
-    if fd is None:
-        with SessionWorkspace.create(home, project_id, tenant=tenant) as workspace:
-            fd = os.dup(workspace.artifacts_fd)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    project = _open(home, f"workspace/{project_path(project_id, tenant)}")
+    if project is not None:
+        try:
+            artifacts = _open_in(project, "artifacts")
+            if artifacts is not None:
+                try:
+                    yield project, artifacts
+                finally:
+                    os.close(artifacts)
+                return
+        finally:
+            os.close(project)
+    with SessionWorkspace.create(home, project_id, tenant=tenant) as workspace:
+        yield workspace.directory_fd, workspace.artifacts_fd
 
 
 @contextmanager
@@ -351,11 +375,16 @@ def _open(home: Path, path: str) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        return open_beneath(home_fd, path, _DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return _open_in(home_fd, path)
     finally:
         os.close(home_fd)
+
+
+def _open_in(directory: int, path: str) -> int | None:
+    try:
+        return open_beneath(directory, path, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _read(directory: int, path: str, most: int) -> bytes:

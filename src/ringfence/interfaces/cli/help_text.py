@@ -18,6 +18,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence skill list|show|validate|invoke|new   tools with a manifest, and schemas for what goes in and comes out
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
+  ringfence workspace ls|diff|snapshot|restore|reset   a project's files and their history
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -95,15 +96,16 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
 
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
-  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal,
-                 http_p50, http_crowd, http_idle, http_list or neighbours; repeatable
+  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
+                 http_crowd, http_idle, http_list, snapshots or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
     "mcp": """\
 ringfence mcp [--transport stdio|http] [OPTIONS]
 
-Serve the tools run_code, run_shell, read_file, write_file and list_files to a client of the Model Context Protocol.
+Serve tools to a client of the Model Context Protocol: run_code, run_shell, read_file, write_file, list_files,
+start_process, read_process, send_process, kill_process, and every skill as skill.<id>.
 Over stdio, which is for a client that starts this command itself, only messages come out; the log is on stderr.
 Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
 
@@ -113,6 +115,7 @@ Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
   --project ID    the project whose files the tools work on (default mcp)
   --policy FILE   what the policy does not allow is refused, and nothing runs
   --role R        one of the policy's agent roles
+  --skills DIR    a directory of skills, beside those of the home and those that come with ringfence
   --home DIR      where state and evidence are kept, instead of $RINGFENCE_HOME
 
 Needs: pip install 'ringfence[mcp]'
@@ -359,6 +362,28 @@ End a process and everything it started. One that is over stays as it is.
   --signal NAME         send it this signal instead: INT, TERM, HUP, QUIT, USR1, USR2, CONT, TSTP or WINCH
   --json                one JSON object, and nothing else
 """,
+    "workspace": """\
+ringfence workspace ls [PROJECT [PATH]]
+ringfence workspace diff PROJECT [--since SNAPSHOT]
+ringfence workspace snapshot PROJECT [--label TEXT]
+ringfence workspace snapshots PROJECT
+ringfence workspace restore PROJECT SNAPSHOT [--keep]
+ringfence workspace reset PROJECT [--keep]
+ringfence workspace delete PROJECT SNAPSHOT
+
+What the runs of a project (--project of 'ringfence run') left in /workspace/work, and its history. ls without a project
+names the projects. diff says what was added (A), modified (M) and deleted (D) since a snapshot, or since there was
+nothing, and shows texts as a unified diff. restore and reset put another work directory in place in one step; a run
+that is under way adds what it wrote when it ends.
+
+  --since SNAPSHOT   compare with this one
+  --label TEXT       what to call the snapshot in lists
+  --keep             take a snapshot of what is there first
+  --policy FILE      act under this policy; what it does not allow is refused
+  --role R           one of the policy's agent roles
+  --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
+  --json             print one JSON object with the same, and nothing else
+""",
     "errors": """\
 ringfence errors list [--json]
 
@@ -371,5 +396,4 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 
 PENDING_COMMANDS = {
     "approvals": "approvals",
-    "workspace": "workspaces",
 }

@@ -13,6 +13,7 @@ from ringfence.interfaces.http.document import document
 from ringfence.interfaces.http.gate import Gate
 from ringfence.interfaces.http.headers import Frame
 from ringfence.interfaces.http.limits import Limits
+from ringfence.interfaces.http.mcp import McpRoute
 from ringfence.service.house import House
 from ringfence.version import __version__
 
@@ -34,6 +35,8 @@ def build(house: House) -> FastAPI:
             router = importlib.import_module(found).router
             app.include_router(router)
             app.state.routers.append(router)
+    app.state.mcp = McpRoute(house)
+    app.router.routes.append(app.state.mcp.route())
     # the last one added is the first that a request meets
     app.add_middleware(Gate)
     app.add_middleware(Limits)

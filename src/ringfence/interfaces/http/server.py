@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 
 from ringfence.interfaces.http.app import build
 from ringfence.interfaces.http.protocol import connection_class
@@ -42,12 +43,19 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[[], Awaitable[None]]) -> None:
+async def serve(
+    house: House,
+    sockets: Sequence[socket.socket],
+    ready: Callable[[], Awaitable[None]],
+    built: Callable[[House], FastAPI] = build,
+) -> None:
     """Serve on the sockets until SIGTERM or SIGINT, then end in order; a second signal ends at once.
 
-    `ready` is called when requests are answered; where it raises, the service ends.
+    `ready` is called when requests are answered; where it raises, the service ends. `built` says which routes there
+    are.
     """
-    server = Server(_config(house))
+    app = built(house)
+    server = Server(_config(house, app))
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for signum in _ENDING:
@@ -65,14 +73,15 @@ async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[
     finally:
         for signum in _ENDING:
             loop.remove_signal_handler(signum)
+        await app.state.mcp.close()
         await house.close()
 
 
-def _config(house: House) -> uvicorn.Config:
+def _config(house: House, app: FastAPI) -> uvicorn.Config:
     settings = house.settings
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)  # it would quote requests
     return uvicorn.Config(
-        build(house),
+        app,
         http=connection_class(settings),
         ws="websockets-sansio",
         ws_max_size=_LONGEST_MESSAGE,

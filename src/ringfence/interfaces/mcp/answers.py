@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, ContentBlock, TextContent
 
 if TYPE_CHECKING:
     from ringfence.errors import RingfenceError
@@ -16,6 +16,7 @@ MOST_OUTPUT: Final = 24 << 10
 """Characters of one stream that a result carries: the first half of them and the last."""
 MOST_LISTED: Final = 100
 _MOST_MESSAGE: Final = 2000
+_FIXES: Final = {"path_traversal": "name a file below work/, inputs/ or artifacts/"}
 
 
 def answer(fields: Mapping[str, Any], text: str) -> CallToolResult:
@@ -23,14 +24,19 @@ def answer(fields: Mapping[str, Any], text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], structured_content=dict(fields))
 
 
-def refusal(error: RingfenceError, needs: str | None = None) -> CallToolResult:
+ERROR_META: Final = "ringfence/error"
+"""Under which member of `_meta` an error is told of that has no place in the structured content."""
+
+
+def refusal(error: RingfenceError, needs: str | None = None, *, in_structure: bool = True) -> CallToolResult:
     """Return a tool error that says what would be needed: code, reason, message, fix, and what has to be allowed."""
     message = one_line(str(error))
+    fix = error.fix or _FIXES.get(error.reason)
     fields = {
         "code": error.code,
         "reason": error.reason,
         "message": message,
-        "fix": error.fix,
+        "fix": fix,
         "needs": needs if error.answer.is_denial else None,
         "retryable": error.retryable,
         "details": dict(error.details),
@@ -38,9 +44,12 @@ def refusal(error: RingfenceError, needs: str | None = None) -> CallToolResult:
     text = f"{error.code} {error.reason}: {message.rstrip('.')}."
     if fields["needs"]:
         text += f" Nothing was done: it needs a policy or a grant that allows {one_line(str(needs))}."
-    if error.fix:
-        text += f" Fix: {error.fix}"
-    return CallToolResult(content=[TextContent(text=text)], structured_content={"error": fields}, is_error=True)
+    if fix:
+        text += f" Fix: {fix}"
+    content: list[ContentBlock] = [TextContent(text=text)]
+    if not in_structure:
+        return CallToolResult(content=content, is_error=True, _meta={ERROR_META: fields})
+    return CallToolResult(content=content, structured_content={"error": fields}, is_error=True)
 
 
 def run_fields(result: ExecutionResult) -> dict[str, Any]:

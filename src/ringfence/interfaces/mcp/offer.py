@@ -44,8 +44,14 @@ class Offer:
     output_schema: Mapping[str, Any] | None
     hints: ToolAnnotations
     carry: Carry
-    needs: Callable[[Arguments], str]
-    """Says, as evidence does, what a policy or a grant has to allow: `code.run:python`."""
+    needs: Callable[[Arguments], str | None]
+    """Says, as evidence does, what a policy or a grant has to allow: `code.run:python`; None is what none can."""
+    takes_turn: bool = False
+    """Whether it needs a box while its caller waits, and so waits for its turn in a service."""
+    is_checked_later: bool = False
+    """Whether the pipeline holds the arguments against the schema, and not the door."""
+    has_errors_in_structure: bool = True
+    """Whether the output schema has a place for the error that comes instead of a result."""
 
     def described(self) -> Tool:
         """Return the tool as `tools/list` shows it."""
@@ -65,6 +71,8 @@ class Offer:
             InvalidRequest: Naming the argument, and never quoting more than a little of it.
         """
         _refuse_endless_numbers(arguments)
+        if self.is_checked_later:
+            return
         problem = next(iter(self._validator.iter_errors(dict(arguments))), None)
         if problem is not None:
             raise InvalidRequest(

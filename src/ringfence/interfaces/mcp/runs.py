@@ -53,6 +53,7 @@ OFFERS: Final = (
         hints_of_tool("code_run"),
         _run_code,
         lambda arguments: f"code.run:{arguments.get('language', 'python')}",
+        takes_turn=True,
     ),
     Offer(
         "run_shell",
@@ -63,5 +64,6 @@ OFFERS: Final = (
         hints_of_tool("shell_exec"),
         _run_shell,
         lambda _arguments: "code.run:bash",
+        takes_turn=True,
     ),
 )

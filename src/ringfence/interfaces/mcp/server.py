@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, Lis
 
 from ringfence.errors import InternalError, QuotaExceeded, RingfenceError
 from ringfence.evidence.correlation import Correlation
-from ringfence.interfaces.mcp import files, runs
+from ringfence.interfaces.mcp import files, processes, runs, skills
 from ringfence.interfaces.mcp.answers import refusal
 from ringfence.interfaces.mcp.carrying import Progress, Report
 from ringfence.version import __version__
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
 
     from ringfence.facade import SandboxManager
     from ringfence.interfaces.mcp.offer import Offer
+    from ringfence.outcome import OnOutput
 
 SeatOf = Callable[["ServerRequestContext[Any, Any]"], "Seat"]
 """Says whom a request acts for."""
-Offers = Callable[["SandboxManager"], Awaitable[Sequence["Offer"]]]
-"""Says what a caller is offered."""
 
 MOST_CALLS: Final = 64
 """Calls of one tenant that may be under way; one more is refused at once, and may be tried again."""
@@ -50,15 +50,37 @@ class Seat:
     manager: SandboxManager
     tenant: str
     project: str
+    turn: Callable[[Correlation], AbstractAsyncContextManager[None]] = lambda _correlation: nullcontext()
+    """Waits for a box of the service, in line with everybody else."""
 
 
-async def built_in(_manager: SandboxManager) -> Sequence[Offer]:
-    """Return the tools that are there without a skill."""
-    return (*runs.OFFERS, *files.OFFERS)
+BUILT_IN: Final = (*runs.OFFERS, *files.OFFERS, *processes.OFFERS)
 
 
-def build(seat_of: SeatOf, offers: Offers = built_in) -> Server[Any]:
+class Offers:
+    """What callers are offered: the same built-in tools to everybody, and the skills that a role may use."""
+
+    def __init__(self, always: Sequence[Offer] = BUILT_IN) -> None:
+        """`always` are those that are there without a skill."""
+        self._always = {offer.name: offer for offer in always}
+
+    async def all(self, manager: SandboxManager) -> Sequence[Offer]:
+        """Return what the manager's caller is offered."""
+        return (*self._always.values(), *await skills.offers(manager))
+
+    async def find(self, manager: SandboxManager, name: str) -> Offer | None:
+        """Return one of those, by its exact name."""
+        return self._always.get(name) or await skills.find(manager, name)
+
+    def schema_of(self, name: str) -> Mapping[str, Any] | None:
+        """Return the arguments of a built-in tool: what the transport compares the headers of a request with."""
+        found = self._always.get(name)
+        return None if found is None else found.input_schema
+
+
+def build(seat_of: SeatOf, offers: Offers | None = None) -> Server[Any]:
     """Return the server; whom a request acts for is asked for every one of them."""
+    offers = offers or Offers()
     desk = Desk(seat_of, offers)
     return Server(
         "ringfence",
@@ -66,6 +88,7 @@ def build(seat_of: SeatOf, offers: Offers = built_in) -> Server[Any]:
         title="Ringfence",
         description="Runs what a model wrote, in real isolation, with proof of what happened.",
         instructions=_INSTRUCTIONS,
+        get_tool_input_schema=offers.schema_of,
         on_list_tools=desk.list_tools,
         on_call_tool=desk.call_tool,
     )
@@ -83,40 +106,54 @@ class Desk:
         self, context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         """Return every tool that the caller is offered."""
-        offers = await self._offers(self._seat_of(context).manager)
+        offers = await self._offers.all(self._seat_of(context).manager)
         return ListToolsResult(tools=[offer.described() for offer in offers])
 
     async def call_tool(self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
         """Carry out one call; whatever is refused, or fails, is a tool error that says so."""
         report = _report_of(context)
         seat = self._seat_of(context)
-        manager = seat.manager.acting_for(correlation=_correlation(context, seat.project))
-        offer = next((each for each in await self._offers(manager) if each.name == params.name), None)
+        correlation = _correlation(context, seat.project)
+        manager = seat.manager.acting_for(correlation=correlation)
+        offer = await self._offers.find(manager, params.name)
         if offer is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!a}; see tools/list")
         if self._under_way[seat.tenant] >= MOST_CALLS:
             return refusal(QuotaExceeded(f"{MOST_CALLS} calls are under way", reason="concurrency", fix="try later"))
         self._under_way[seat.tenant] += 1
         try:
-            return await self._carry(offer, manager, params.arguments or {}, report)
+            turn = seat.turn(correlation) if offer.takes_turn else nullcontext()
+            return await _carry(offer, manager, params.arguments or {}, report, turn)
         finally:
             self._under_way[seat.tenant] -= 1
             self._under_way += Counter()  # forgets whoever has none under way
 
-    async def _carry(
-        self, offer: Offer, manager: SandboxManager, arguments: Mapping[str, Any], report: Report | None
-    ) -> CallToolResult:
-        try:
-            offer.check(arguments)
-        except RingfenceError as error:
-            return refusal(error)
-        try:
-            return await Progress(report).during(lambda on_output: offer.carry(manager, arguments, on_output))
-        except RingfenceError as error:
-            return refusal(error, offer.needs(arguments))
-        except Exception:
-            log.exception("%s failed", offer.name)
-            return refusal(InternalError("the tool failed", fix="see the log of the server"))
+
+async def _carry(
+    offer: Offer,
+    manager: SandboxManager,
+    arguments: Mapping[str, Any],
+    report: Report | None,
+    turn: AbstractAsyncContextManager[None],
+) -> CallToolResult:
+    in_structure = offer.has_errors_in_structure
+
+    async def carried(on_output: OnOutput) -> CallToolResult:
+        async with turn:
+            return await offer.carry(manager, arguments, on_output)
+
+    try:
+        offer.check(arguments)
+    except RingfenceError as error:
+        return refusal(error, in_structure=in_structure)
+    try:
+        return await Progress(report).during(carried)
+    except RingfenceError as error:
+        return refusal(error, offer.needs(arguments), in_structure=in_structure)
+    except Exception:
+        log.exception("%s failed", offer.name)
+        failed = InternalError("the tool failed", fix="see the log of the server")
+        return refusal(failed, in_structure=in_structure)
 
 
 def _report_of(context: ServerRequestContext[Any, Any]) -> Report | None:

@@ -24,11 +24,13 @@ class Serving:
     project: str = "mcp"
     policy: str | None = None
     role: str | None = None
+    skills: str | None = None
     home: Path | None = None
 
     def manager(self) -> SandboxManager:
         """Return the manager that every call of the client goes through."""
-        return SandboxManager(self.project, policy_file=self.policy, role=self.role, home=self.home)
+        skills = [self.skills] if self.skills is not None else None
+        return SandboxManager(self.project, policy_file=self.policy, role=self.role, skills=skills, home=self.home)
 
 
 def serve_stdio(serving: Serving) -> int:

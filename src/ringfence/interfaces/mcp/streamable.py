@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
-from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from ringfence.errors import Denied, RingfenceError, Unavailable
-from ringfence.interfaces.mcp.server import Offers, Seat, build, built_in
+from ringfence.errors import Denied, InvalidRequest, RingfenceError, Unavailable
+from ringfence.interfaces.http.door import no_key
+from ringfence.interfaces.http.problem import response
+from ringfence.interfaces.mcp.server import Offers, Seat, build
 from ringfence.service.callers import Access, Principal
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ MOST_BODY: Final = 4 << 20
 MOST_SESSIONS: Final = 1024
 IDLE_SECONDS: Final = 600.0
 """How long a session of an older client may be silent; newer clients have none."""
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class McpDoor:
@@ -41,19 +41,14 @@ class McpDoor:
         house: House,
         *,
         role: str | None = None,
-        offers: Offers = built_in,
-        hosts: Iterable[str] = _LOOPBACK,
+        offers: Offers | None = None,
     ) -> None:
-        """Act in the agent role `role` of the policy.
-
-        `hosts` are the names it may be called by: a page that rebinds a name of its own to this address has none.
-        """
+        """Act in the agent role `role` of the policy."""
         self._house = house
         self._role = role
-        self.server = build(self._seat, offers)
+        self.server = build(self.seat, offers)
         self._sessions = StreamableHTTPSessionManager(
             self.server,
-            security_settings=_only_called(hosts),
             max_request_body_size=MOST_BODY,
             max_sessions=MOST_SESSIONS,
             session_idle_timeout=IDLE_SECONDS,
@@ -73,10 +68,12 @@ class McpDoor:
         """Serve one request of the protocol."""
         try:
             principal = _principal(scope)
+            _require_own_origin(scope, self._house.settings.cors_origins)
+            _require_short(scope)
             if self._house.draining:
                 raise Unavailable("the service is about to end", reason="draining", fix="try again in a moment")
         except RingfenceError as refused:
-            await refused_response(refused)(scope, receive, send)
+            await response(refused)(scope, receive, send)
             return
         # the library lets a session be used only with the credential that opened it
         who = AccessToken(
@@ -85,31 +82,18 @@ class McpDoor:
         scope["user"] = AuthenticatedUser(who)
         await self._sessions.handle_request(scope, receive, send)
 
-    def _seat(self, context: ServerRequestContext[Any, Any]) -> Seat:
+    def seat(self, context: ServerRequestContext[Any, Any]) -> Seat:
+        """Return whom a request acts for: the caller of its key, in the project that its URL names."""
         request = context.request
         if request is None:
             raise no_key()
         principal = _principal(request.scope)
         project = parse_qs(request.scope.get("query_string", b"").decode("latin-1")).get("project", [USUAL_PROJECT])[-1]
         manager = self._house.manager_for(principal, project).acting_for(role=self._role)
-        return Seat(manager, principal.caller.tenant, project)
-
-
-def refused_response(refused: RingfenceError) -> JSONResponse:
-    """Return the answer to a request that did not get as far as the protocol."""
-    status = refused.answer.http_status
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else None
-    body = {
-        "type": "about:blank",
-        "title": refused.answer.title,
-        "status": status,
-        "detail": str(refused),
-        "code": refused.code,
-        "reason": refused.reason,
-        "retryable": refused.retryable,
-        "fix": refused.fix,
-    }
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
+        execs = self._house.execs
+        if execs is None:
+            return Seat(manager, principal.caller.tenant, project)
+        return Seat(manager, principal.caller.tenant, project, partial(execs.turn_for, principal))
 
 
 def _principal(scope: Scope) -> Principal:
@@ -121,17 +105,25 @@ def _principal(scope: Scope) -> Principal:
     return principal
 
 
-def no_key() -> Denied:
-    """Return the one answer to every key that is missing, unknown, expired or revoked."""
-    return Denied("this needs an API key", reason="no_key", fix="send 'Authorization: Bearer <key>'")
+def _require_own_origin(scope: Scope, others: Iterable[str]) -> None:
+    """Refuse a web page of another place; a gate has made sure that the Host header is a name of this one."""
+    origin = _header(scope, b"origin")
+    if origin is None or origin in others:
+        return
+    try:
+        name = urlsplit(origin).netloc
+    except ValueError:
+        name = ""
+    if not name or name != _header(scope, b"host"):
+        raise Denied("a web page of another place may not call this", reason="foreign_host")
 
 
-def _only_called(hosts: Iterable[str]) -> TransportSecuritySettings:
-    names = tuple(hosts)
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[form for name in names for form in (name, f"{name}:*")],
-        allowed_origins=[
-            f"{scheme}://{form}" for name in names for scheme in ("http", "https") for form in (name, f"{name}:*")
-        ],
-    )
+def _require_short(scope: Scope) -> None:
+    """Refuse a body that says it is too long; the library refuses those that do not say so."""
+    length = _header(scope, b"content-length")
+    if length is not None and length.isdecimal() and int(length) > MOST_BODY:
+        raise InvalidRequest(f"a message has at most {MOST_BODY} bytes", reason="body_too_large")
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
