@@ -21,7 +21,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -223,20 +223,18 @@ def _places_of(home: Path, project_id: str, tenant: str) -> Iterator[tuple[int, 
     """Open a project and the directory of its runs' files in it; only the first of them has to make it."""
     _require_name(project_id)
     check_tenant(tenant)
-    project = _open(home, f"workspace/{project_path(project_id, tenant)}")
-    if project is not None:
-        try:
-            artifacts = _open_in(project, "artifacts")
-            if artifacts is not None:
-                try:
-                    yield project, artifacts
-                finally:
-                    os.close(artifacts)
-                return
-        finally:
-            os.close(project)
-    with SessionWorkspace.create(home, project_id, tenant=tenant) as workspace:
-        yield workspace.directory_fd, workspace.artifacts_fd
+    directory = f"workspace/{project_path(project_id, tenant)}"
+    with ExitStack() as opened:
+        project = _open(home, directory)
+        if project is not None:
+            opened.callback(os.close, project)
+        artifacts = _open(home, f"{directory}/artifacts")
+        if artifacts is not None:
+            opened.callback(os.close, artifacts)
+        if project is None or artifacts is None:
+            workspace = opened.enter_context(SessionWorkspace.create(home, project_id, tenant=tenant))
+            project, artifacts = workspace.directory_fd, workspace.artifacts_fd
+        yield project, artifacts
 
 
 @contextmanager
@@ -375,16 +373,11 @@ def _open(home: Path, path: str) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        return _open_in(home_fd, path)
-    finally:
-        os.close(home_fd)
-
-
-def _open_in(directory: int, path: str) -> int | None:
-    try:
-        return open_beneath(directory, path, _DIRECTORY)
+        return open_beneath(home_fd, path, _DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    finally:
+        os.close(home_fd)
 
 
 def _read(directory: int, path: str, most: int) -> bytes:
