@@ -315,6 +315,7 @@ def test_a_link_in_the_place_of_the_socket_is_told_nothing(tmp_path: Path) -> No
     server.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside the threads of other tests
 def test_a_process_of_another_user_behind_the_socket_is_told_nothing(tmp_path: Path) -> None:
     """The file can be ours and whoever accepts on it somebody else: the kernel says who that is."""
     if os.geteuid() != 0:
