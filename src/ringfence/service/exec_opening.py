@@ -37,6 +37,7 @@ def open_execs(house: House) -> Execs:
         identifiers=TimeOrdered(),
         caps=caps_of(house.settings),
         drain_seconds=house.settings.drain_seconds,
+        manager_under=house.manager_under,
     )
 
 
