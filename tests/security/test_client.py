@@ -18,7 +18,8 @@ from ringfence.client.address import parse_address
 from ringfence.client.patience import PatientSocket
 from ringfence.client.peer import open_service
 from ringfence.client.service import Service
-from ringfence.client.transport import Stop, Transport
+from ringfence.client.stop import Stop, Stopped
+from ringfence.client.transport import Transport
 
 KEY = "rfk_test_" + "k" * 43
 MIB = 1024 * 1024
@@ -314,6 +315,7 @@ def test_a_link_in_the_place_of_the_socket_is_told_nothing(tmp_path: Path) -> No
     server.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside the threads of other tests
 def test_a_process_of_another_user_behind_the_socket_is_told_nothing(tmp_path: Path) -> None:
     """The file can be ours and whoever accepts on it somebody else: the kernel says who that is."""
     if os.geteuid() != 0:
@@ -364,7 +366,7 @@ def test_a_stop_wakes_whoever_waits_for_an_answer() -> None:
         silence.wait()
 
     def wait() -> None:
-        with pytest.raises(transport.Stopped):
+        with pytest.raises(Stopped):
             Transport(parse_address(server.url)).exchange("GET", "/", seconds=3600, longest=1, stop=stop)
         ended.set()
 
