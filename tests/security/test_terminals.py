@@ -289,3 +289,41 @@ def _is_running(pid: int) -> str | None:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
         return None if rest.startswith(("Z", "X")) else name
     return None
+
+
+@pytest.mark.guarantee(3, 5)
+async def test_whoever_is_in_the_network_of_a_box_has_no_privilege_and_goes_with_it(
+    isolation: str, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {tools: {shell_exec: {open_ports: [8000]}}}\n")
+    async with opened(isolation, tmp_path / "home", policy_file=policy) as manager:
+        process = await manager.start_process(
+            "exec python3 -u -m http.server 8000 --bind 127.0.0.1", ports=[8000], terminal=(24, 80)
+        )
+        await process.poll(wait_seconds=20)
+        before = _descendants()
+        (await process.connect(8000)).close()
+        (inside,) = {pid for pid in _descendants() - before if "passage_inside" in _command(pid)}
+        status = _status(inside)
+        assert {status[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
+        assert status["NoNewPrivs"] == "1"
+        assert os.geteuid() != 0 or set(status["Uid"].split()) == {"65534"}
+        assert os.readlink(f"/proc/{inside}/ns/net") != os.readlink("/proc/self/ns/net")
+        assert os.readlink("/proc/self/ns/net") == os.readlink("/proc/thread-self/ns/net")
+        assert len(os.listdir(f"/proc/{inside}/fd")) == 4  # nothing at 0, 1 and 2, and its channel
+        seen = await manager.start_process("ls /proc | grep -c '^[0-9]'")
+        assert int(await everything(seen)) < 8
+        await process.kill()
+        assert _is_running(inside) is None
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
