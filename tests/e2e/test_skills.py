@@ -101,9 +101,38 @@ async def test_a_skill_of_ones_own_is_called_with_its_files_and_recorded_with_it
     shown = told(tmp_path / "home", "evidence", "show", outcome.result.exec_id)
     begun = shown["records"][0]["record"]
     assert {"policy", "manifest"} <= set(begun["documents"])
+    assert begun["image"] == "ringfence/sandbox:latest"
     document = said(tmp_path / "home", "evidence", "document", begun["documents"]["manifest"])
     assert json.loads(document)["id"] == "add.one"
     assert ringfence(tmp_path / "home", "evidence", "replay", outcome.result.exec_id).returncode == 0
+
+
+LANGUAGES = [
+    (
+        "bash",
+        "main.sh",
+        'source /workspace/inputs/skill/lib.sh; echo "{\\"n\\": $(( $(tr -dc 0-9) + one ))}"',
+        "lib.sh",
+        "one=1",
+    ),
+    pytest.param(
+        *("node", "main.js"),
+        "const {one} = require('/workspace/inputs/skill/lib.js');"
+        "const {n} = JSON.parse(require('fs').readFileSync(0)); console.log(JSON.stringify({n: n + one}))",
+        *("lib.js", "exports.one = 1"),
+        marks=pytest.mark.needs("node"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "file", "code", "beside", "content"), LANGUAGES, ids=("bash", "node"))
+async def test_a_skill_may_be_written_in_another_language(
+    tmp_path: Path, program: str, file: str, code: str, beside: str, content: str
+) -> None:
+    put(tmp_path / "skills", {file: code.encode(), beside: content.encode()}, runtime__entrypoint=[program, file])
+    async with manager(tmp_path, skills=[tmp_path / "skills"]) as held:
+        outcome = await held.invoke("add.one", {"n": 41})
+    assert (outcome.outputs, outcome.result.stderr) == ({"n": 42}, "")
 
 
 async def test_the_limits_of_the_manifest_hold_and_nobody_can_ask_for_more(tmp_path: Path) -> None:
@@ -390,3 +419,19 @@ async def test_a_manager_with_an_address_has_the_skills_of_the_service(tmp_path:
                 await held.invoke("add.one", {"n": "x"})
             assert refused.value.reason == "input_invalid"
             assert (await SkillsProvider(held).list_tools())[0]["name"] == "skill.add.one"
+
+
+@pytest.mark.needs("biscuit")
+async def test_a_grant_holds_over_the_service_too(tmp_path: Path) -> None:
+    said(tmp_path / "home", "key", "create")
+    async with serving(tmp_path) as (house, url):
+        made, key = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")
+        words = ("--tool", "shell.run", "--call", "c1", "--tenant", "acme", "--subject", made.key_id)
+        token = said(tmp_path / "home", "grant", "issue", *words).strip()
+        async with SandboxManager("p1", url=url, api_key=key) as held, held.under(token, call_id="c1") as governed:
+            with pytest.raises(Denied) as refused:
+                await governed.invoke("python.run", {"code": "print(1)"})
+            assert refused.value.reason == "tool_mismatch"
+            assert (await governed.invoke("shell.run", {"command": "echo hi"})).outputs["stdout"] == "hi\n"
+        status, problem = await asked(url, key, "/skills", **{"X-Ringfence-Grant": token, "X-Ringfence-Call": "c1"})
+        assert (status, problem["reason"]) == (422, "not_in_this_version")

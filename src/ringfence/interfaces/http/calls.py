@@ -49,5 +49,7 @@ def refuse_grant_elsewhere(connection: HTTPConnection) -> None:
     Raises:
         InvalidRequest: There is one.
     """
-    if GRANT_HEADER in connection.headers and not connection.scope["path"].startswith(_TAKEN_BY):
+    path: str = connection.scope["path"]
+    taken = path.startswith(_TAKEN_BY) or (path.startswith("/skills/") and path.endswith("/invoke"))
+    if GRANT_HEADER in connection.headers and not taken:
         raise InvalidRequest("this path takes no grant in this version", reason="not_in_this_version")
