@@ -12,6 +12,7 @@ import pytest
 from tests import service_process
 
 from ringfence import ExecutionRequest, RingfenceError, SandboxManager, Status, Unavailable
+from ringfence.client.remote import Remote
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(300)]
 
@@ -75,6 +76,29 @@ async def test_a_key_that_is_none_is_refused(tmp_path: Path) -> None:
         assert (refused.value.code, refused.value.reason) == ("SANDBOX.PERMISSION_DENY", "no_key")
     finally:
         await asyncio.to_thread(service_process.stop, service)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_run_whose_task_was_cancelled_is_cancelled_there_before_the_task_is_done(
+    tmp_path: Path, streaming: bool
+) -> None:
+    with service_process.running(tmp_path) as service:
+        async with SandboxManager("c", url=service.url, api_key=service.key) as manager:
+            on_output = (lambda *_: None) if streaming else None
+            run = asyncio.ensure_future(manager.execute_shell("echo > begun; sleep 1000", on_output=on_output))
+            asked = manager._service()
+            assert asked is not None
+            while not [each for each in await statuses(asked) if each == "running"]:
+                assert not run.done()
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            assert await statuses(asked) == ["cancelled"]
+
+
+async def statuses(service: Remote) -> list[str]:
+    answer = await service.call("GET", "/sandbox/execs?project_id=c")
+    return [item["status"] for item in answer["items"]]
 
 
 async def test_a_stream_that_is_cut_off_is_taken_up_again(tmp_path: Path) -> None:

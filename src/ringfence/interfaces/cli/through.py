@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.workspaces.home import default_home
-
 if TYPE_CHECKING:
     from ringfence.client.service import Service
     from ringfence.evidence.correlation import Correlation
@@ -31,6 +29,8 @@ def through_service(options: RunOptions) -> Callable[..., ExecutionResult] | Non
         return None
     if (options.isolation, options.security) != ("auto", "strict"):
         return None
+    from ringfence.workspaces.home import default_home  # not at the top: a refused command line needs no home
+
     home = os.fspath(options.home if options.home is not None else default_home())
     if not os.path.lexists(f"{home}/service.sock"):  # before anything is imported: most homes have none
         return None
