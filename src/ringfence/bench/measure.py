@@ -11,6 +11,7 @@ from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.machine import machine
 from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
+from ringfence.bench.snapshots import snapshots
 from ringfence.bench.subject import QUICK, Bench, Measured
 
 Case = Callable[[Bench], Awaitable[Measured]]
@@ -27,6 +28,7 @@ CASES: dict[str, Case] = {
     "law": law,
     "evidence": evidence,
     "journal": journal,
+    "snapshots": snapshots,
     "http_p50": http_p50,
     "http_crowd": http_crowd,
     "http_idle": http_idle,

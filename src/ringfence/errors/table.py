@@ -188,6 +188,7 @@ _BUDGET_EXCEEDED = {
     "memory": Reason("the run reached its memory limit"),
     "disk": Reason("it does not fit into the workspace, or onto the disk it is to be kept on"),
     "workspace_disk": Reason("the session's files would outgrow their quota"),
+    "project_artifacts": Reason("the artifacts of a project would outgrow their quota; old ones can be pruned"),
     "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),

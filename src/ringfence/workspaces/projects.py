@@ -39,7 +39,7 @@ def require_project(home: Path, project_id: str, tenant: str = LOCAL) -> None:
     check_tenant(tenant)
     fd = _open(home, project_path(project_id, tenant)) if is_plain_name(project_id) else None
     if fd is None:
-        raise InvalidRequest("there is no such project", reason="not_found")
+        raise InvalidRequest("there is no such project", reason="not_found", fix="list those there are")
     os.close(fd)
 
 

@@ -77,6 +77,11 @@ class SessionWorkspace:
             os.close(home_fd)
 
     @property
+    def directory_fd(self) -> int:
+        """The project's own directory, where no guest can reach."""
+        return self._directory_fd
+
+    @property
     def owner(self) -> Owner | None:
         """The host uid and gid that every run of this session must have; `None` when that is the caller's own."""
         status = os.fstat(self.work_fd)
