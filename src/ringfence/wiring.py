@@ -380,15 +380,15 @@ def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalA
 def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
     keeper = Keeper(make_backend(settings), settings.pool, default=_default_spec(settings))
-    return CodeExecutor(keeper, lambda packages: build_environment(packages, settings.home)), keeper
+    return CodeExecutor(keeper, lambda packages, tenant: build_environment(packages, settings.home, tenant)), keeper
 
 
-def build_environment(packages: tuple[str, ...], home: Path) -> str:
-    """Return the directory of the environment with `packages`, building it once."""
-    from ringfence.runtimes import packages as environments
+def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:
+    """Return the directory of the environment with `packages` for `tenant`, building it once."""
     from ringfence.runtimes.python import python_runtime
+    from ringfence.runtimes.tenants import environment_for
 
-    return str(environments.build(packages, home / "environments", python_runtime().executable).path)
+    return str(environment_for(tenant, packages, home / "environments", python_runtime().executable).path)
 
 
 def make_backend(settings: Settings) -> Backend:
