@@ -362,11 +362,10 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         self, operation: Any, request: Request, on_output: OnOutput | None, exec_id: str | None = None
     ) -> Any:
         """Take an operation through the pipeline: the one of this process, or that of the service it is meant for."""
-        if self._remote is not None:
+        if (service := self._service()) is not None:
             if exec_id is not None:
                 raise of_the_service("what an execution is called")
-            asked = self._remote.asking(self._session_id, self._role, self._correlation.members())
-            return await asked.run(operation, request, on_output)
+            return await service.run(operation, request, on_output)
         began = perf_counter_ns()
         profile = await self._profile(operation, request, exec_id)
         return await self._engine().orchestrator.run(
@@ -403,6 +402,12 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             return
         self._held = engines.keep(self._settings)
         self._scope = f"session {self._session_id}"
+
+    def _service(self) -> Remote | None:
+        """Return the service, asked as this manager asks, where it has one instead of an engine."""
+        if self._remote is None:
+            return None
+        return self._remote.asking(self._session_id, self._role, self._correlation.members())
 
     def _engine(self) -> wiring.Engine:
         if self._remote is not None:

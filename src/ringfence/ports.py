@@ -60,6 +60,8 @@ class ExecCtx:
     """Where an executor writes down what the pipeline cannot see; beginning and end are none of its business."""
     reserved: Budget | None = None
     """What was reserved for it, where any budget bounds it."""
+    most_output: int | None = None
+    """How many bytes it may say before it is ended, where a budget bounds that."""
     begin: Begin | None = None
     """To be awaited before anything of the operation happens; whoever gets ready first, gets ready meanwhile."""
     afterwards: Callable[[Callable[[], None]], None] = _now
@@ -241,6 +243,8 @@ class Job:
     env: Mapping[str, str]
     stdin: bytes
     limits: Limits
+    most_output: int | None = None
+    """After how many bytes of output it is ended; None is never, and what is too much is cut."""
 
 
 @dataclass(frozen=True, slots=True)

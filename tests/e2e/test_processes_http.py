@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command_line import ringfence
 from tests.http_service import Answer, Service, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -373,3 +375,23 @@ def test_an_interpreter_takes_cells_and_keeps_what_they_defined(service: Service
     plain = started(service, "sleep 100")
     assert service.ask("POST", f"{place(plain)}/cells", {"code": "1"}).status in (409, 422)
     service.ask("POST", f"{place(plain)}/kill", {})
+
+
+def test_after_the_service_is_killed_its_processes_are_gone_and_their_runs_have_ended(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    home = tmp_path / "home"
+    with serving(home, "--policy", str(policy)) as service:
+        process = started(service, "exec python3 -u -m http.server 8000", ports=[8000])
+        heard(service, process, b"Serving")
+        assert service.ask("GET", f"{place(process)}/ports/8000/").status == 200
+        service.end(signal.SIGKILL)
+    with serving(home) as service:
+        told = service.ask_socket("GET", f"/sandbox/execs/{process['exec_id']}").json
+        assert (told["status"], told["reason"]) == ("error", "orphaned")
+        assert service.ask_socket("GET", "/sandbox/processes").json == {"items": []}
+        run = {"ephemeral": True, "exec": {"kind": "shell", "code": "true"}}
+        assert service.ask_socket("POST", "/sandbox/execs", run).status == 201
+        assert service.end() == 0
+    verified = ringfence(home, "evidence", "verify")
+    assert verified.returncode == 0, verified.stderr

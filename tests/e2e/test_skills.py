@@ -340,6 +340,28 @@ async def test_a_service_refuses_a_call_that_is_none_and_tells_nothing_of_its_ma
         assert unknown[0] == unknown[1]
 
 
+async def test_an_execution_on_behalf_of_a_skill_is_held_to_its_manifest(tmp_path: Path) -> None:
+    put(tmp_path / "skills", limits__timeout_ms=9000)
+    async with serving(tmp_path) as (house, url):
+        _, key = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")
+
+        async def run(kind: str, code: str, **more: Any) -> tuple[int, Any]:
+            body = {"project_id": "p", "skill_id": "add.one", "exec": {"kind": kind, "code": code}, **more}
+            return await asked(url, key, "/sandbox/execs", body)
+
+        status, ran = await run("python", "open('a.txt', 'w').write('x'); print(1)")
+        assert (status, ran["stdout"]) == (201, "1\n")
+        # the manifest names no file of the project, so there was none to see and none is kept
+        assert (await asked(url, key, f"/sandbox/execs/{ran['exec_id']}"))[1]["skill_id"] == "add.one"
+        assert not list((tmp_path / "home").rglob("work/a.txt"))
+        status, refused = await run("shell", "echo not its language")
+        assert (status, refused["reason"]) == (403, "manifest_mismatch")
+        status, refused = await run("python", "1", policy_overrides={"timeout_ms": 20_000})
+        assert (status, refused["reason"]) == (403, "limit_exceeds_ceiling")
+        status, refused = await run("python", "1", skill_id="no.such")
+        assert (status, refused["reason"]) == (404, "not_found")
+
+
 async def test_whoever_leaves_a_service_takes_his_call_with_him(tmp_path: Path) -> None:
     async with serving(tmp_path) as (house, url):
         _, key = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import select
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(
         tmp_path_factory.mktemp("doors"),
         RINGFENCE_SERVER_READ_SECONDS=str(READ_SECONDS),
+        RINGFENCE_SERVER_WRITE_SECONDS=str(READ_SECONDS),
         RINGFENCE_SERVER_MAX_BODY_BYTES=str(BODY_BYTES),
         RINGFENCE_SERVER_MAX_HEADER_BYTES="4096",
     ) as running:
@@ -150,7 +153,7 @@ def test_evidence_of_another_tenant_is_as_if_there_were_none(service: Service, r
 
 @pytest.mark.needs("native")
 def test_an_execution_of_another_tenant_answers_like_one_that_never_was(service: Service) -> None:
-    own, other = (service.make_key("agent", tenant) for tenant in ("acme", "globex"))
+    own, other = (service.make_key("agent", tenant) for tenant in ("initech", "hooli"))
     body = {"project_id": "p", "exec": {"kind": "python", "code": "open('/workspace/artifacts/a', 'w').write('x')"}}
     made = service.ask("POST", "/sandbox/execs", body | {"inputs": []}, key=own)
     assert made.status == 201, made.body
@@ -394,6 +397,17 @@ def test_a_second_request_on_a_connection_has_its_own_time(service: Service) -> 
         wire.sendall(b"GET /sandbox/health HT")
         answer = read_answer(wire)
     assert answer.status == 408
+
+
+def test_whoever_asks_and_never_reads_the_answers_is_cut_off(service: Service) -> None:
+    with socket.socket() as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.connect(("127.0.0.1", service.port))
+        for _ in range(200):  # whose answers are more than any buffer of the kernel takes
+            wire.sendall(head(service, "GET", "/openapi.json"))
+        cut = select.poll()
+        cut.register(wire, 0)
+        assert [what & select.POLLHUP for _, what in cut.poll(30_000 * READ_SECONDS)] == [select.POLLHUP]
 
 
 def test_a_whole_request_is_answered_though_the_client_closed_its_half(service: Service) -> None:

@@ -26,7 +26,6 @@ from ringfence.bench.subject import Bench, Measured
 
 _CODE, _EXPECTED = "print(1)", b"1\n"
 _CLIENTS: Final = 64
-_IDLE_CLIENTS: Final = 1000
 _PAGE: Final = 20
 _MS: Final = 1000
 _SERVING = re.compile(r"http://127\.0\.0\.1:(\d+)")
@@ -76,15 +75,16 @@ async def http_crowd(bench: Bench) -> Measured:
 
 async def http_idle(bench: Bench) -> Measured:
     """What a thousand clients that follow one sleeping execution add to the resident memory of the service."""
+    clients = bench.settings.http_idle_clients
     with serving(bench.home) as service:
         service.order(do="one")
         exec_id = service.start("import time; time.sleep(50)")
         service.order(do="idle", clients=20, path=f"/sandbox/execs/{exec_id}/events")  # what the first ones import
         before = service.resident()
-        service.order(do="idle", clients=_IDLE_CLIENTS, path=f"/sandbox/execs/{exec_id}/events")
+        service.order(do="idle", clients=clients, path=f"/sandbox/execs/{exec_id}/events")
         await asyncio.sleep(bench.settings.settle_seconds)
         grown = (service.resident() - before) / 1e6
-    detail = f"from {before / 1e6:.0f} MB, {_IDLE_CLIENTS:,} streams, {grown / _IDLE_CLIENTS * 1000:.1f} kB each"
+    detail = f"from {before / 1e6:.0f} MB, {clients:,} streams, {grown / clients * 1000:.1f} kB each"
     return Measured((judged(promise.HTTP_IDLE, grown, detail),))
 
 

@@ -57,6 +57,7 @@ class Settings:
     snapshot_files: int = 10_000
     snapshot_rounds: int = 5
     http_crowd_seconds: float = 60.0
+    http_idle_clients: int = 1000
 
 
 QUICK = Settings(

@@ -63,7 +63,7 @@ def invoke_skill(
     _, answer = service.call("POST", target, body, asking=asking, seconds=RUN_SECONDS, stop=stop)
     if not isinstance(answer, dict) or "outputs" not in answer or not isinstance(answer.get("skill_id"), str):
         raise wrong_form("outcome of a skill")
-    result = service.result_of(answer.get("result"))
+    result = service.result(answer.get("result"))
     for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
         if on_output is not None and data:
             on_output(name, data)

@@ -26,6 +26,7 @@ _EXPLANATIONS = {
     "wall_timeout": "the run was ended at its wall-clock limit of {limits.wall_seconds:g} s",
     "cpu_timeout": "the run was ended at its cpu-time limit of {limits.cpu_seconds:g} s",
     "idle_timeout": "the run was ended because it neither said nor was told anything for as long as it may",
+    "budget": "the run was ended where the budget for its output was used up",
     "cancelled": "the run was ended by its caller",
     "memory": "the run was ended at its memory limit of {limits.memory_bytes} bytes",
     "unknown": "the run was ended from outside",
@@ -55,7 +56,8 @@ class CodeExecutor:
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)
             spec = replace(spec, terminal=True)
-        job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
+        program = operation.language, operation.code, operation.args, operation.env, operation.stdin
+        job = Job(*program, profile.limits, ctx.most_output)
         if not self._keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):

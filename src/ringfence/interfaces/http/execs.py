@@ -58,7 +58,7 @@ async def run(
     house = house_of(request)
     execs = taking_work(house)
     if body.skill_id is not None:
-        require_skill(house, body.skill_id)
+        await require_skill(house, who, body.skill_id)
     asked = body.model_dump(exclude_unset=True, exclude_none=True)
     form = read_exec(asked, request_id=_request_id(request), traceparent=_traceparent(request))
 
@@ -184,13 +184,13 @@ def execs_of(house: House) -> Execs:
     return execs
 
 
-def require_skill(house: House, skill_id: str) -> None:
-    """Refuse to run on behalf of a skill that nobody offers.
+async def require_skill(house: House, who: Principal, skill_id: str) -> None:
+    """Refuse to run on behalf of a skill that nobody offers the caller.
 
     Raises:
         InvalidRequest: There is none of this name.
     """
-    if house.skills is None or skill_id not in house.skills:
+    if skill_id not in {skill.id for skill in await house.manager_for(who).skills()}:
         raise InvalidRequest("there is no such skill", reason="not_found")
 
 

@@ -139,7 +139,7 @@ class ParkedWorker:
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
-        watch = Watch(self, loop, captures, job.limits, attached)
+        watch = Watch(self, loop, captures, job, attached)
         feed = Feed(self.streams, loop, job.stdin) if attached is None else attached.feed
         if begin is not None:
             await begin()
