@@ -159,7 +159,9 @@ async def test_what_leads_out_of_the_workspace_is_a_tool_error(server: Server) -
     async with server.client() as client:
         result = await client.call_tool("read_file", {"path": "../../etc/passwd"})
     assert result.is_error
-    assert structured(result)["error"]["code"] == "SANDBOX.CAPABILITY_BLOCKED"
+    error = structured(result)["error"]
+    assert (error["code"], error["needs"]) == ("SANDBOX.CAPABILITY_BLOCKED", None)
+    assert text_of(result).endswith("Fix: name a file below work/, inputs/ or artifacts/")
 
 
 @pytest.mark.parametrize(

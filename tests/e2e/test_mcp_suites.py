@@ -7,6 +7,7 @@ shrink: whatever fails and is not in it, or is in it and passes, fails here.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -47,23 +48,38 @@ def profile(tmp_path: Path) -> Iterator[str]:
 def test_the_server_conforms_but_for_what_the_baseline_gives_a_reason_for(
     profile: str, revision: str, tmp_path: Path
 ) -> None:
-    found = tmp_path / "found"
-    done = program("conformance", "server", "--url", profile, "--requirements", revision, "-o", str(found))
-    failed: dict[str, set[str]] = {}
-    scenarios, passed = set(), 0
-    for path in found.glob("server-*/checks.json"):
-        scenario = path.parent.name.removeprefix("server-").rsplit("-20", 1)[0]
-        scenarios.add(scenario)
-        for check in json.loads(path.read_text()):
-            passed += check["status"] == "SUCCESS"
-            if check["status"] == "FAILURE":
-                failed.setdefault(scenario, set()).add(check["id"])
-    assert len(scenarios) >= 33, done.stdout + done.stderr
-    assert passed >= 50
-    assert failed == {name: set(entry["checks"]) for name, entry in BASELINE[revision].items()}
+    expected = {name: set(entry["checks"]) for name, entry in BASELINE[revision].items()}
+    seen = tried(profile, tmp_path / "found", "--requirements", revision)
+    assert len(seen) >= 33
+    assert sum(status == "SUCCESS" for checks in seen.values() for status in checks.values()) >= 50
+    failed = {name: failures(checks) for name, checks in seen.items() if failures(checks)}
+    # some checks give an answer half a second, which a busy machine may not keep: those are tried again by themselves
+    for name in [name for name in failed if failed[name] - expected.get(name, set())]:
+        for attempt in range(3):
+            alone = ("--scenario", name, "--spec-version", revision, "--suite", "all")
+            again = tried(profile, tmp_path / f"{name}-{attempt}", *alone)
+            failed[name] &= failures(again[name])
+    assert {name: checks for name, checks in failed.items() if checks} == expected
     # the fixtures went the way of every run: each is in the evidence of the home
     listed = json.loads(ringfence(tmp_path, "evidence", "list", "--json").stdout)
     assert {each["tool_name"] for each in listed["execs"]} >= {"code_run"}
+
+
+def tried(url: str, found: Path, *words: str) -> dict[str, dict[str, str]]:
+    """Run the suite and return the status of every check, by scenario."""
+    done = program("conformance", "server", "--url", url, *words, "-o", str(found))
+    seen = {
+        re.sub(r"-\d{4}-\d\d-\d\dT.*", "", path.parent.name.removeprefix("server-")): {
+            check["id"]: check["status"] for check in json.loads(path.read_text())
+        }
+        for path in found.glob("server-*/checks.json")
+    }
+    assert seen, done.stdout + done.stderr
+    return seen
+
+
+def failures(checks: dict[str, str]) -> set[str]:
+    return {name for name, status in checks.items() if status == "FAILURE"}
 
 
 def test_every_expected_failure_has_a_reason_and_none_was_added() -> None:
@@ -84,7 +100,14 @@ def test_the_inspector_calls_a_tool_over_stdio(tmp_path: Path) -> None:
 
 
 def test_the_inspector_finds_no_fault_in_any_schema(tmp_path: Path) -> None:
-    answer = inspected(*COMMAND, "mcp", "--home", str(tmp_path), "--method", "tools/list", "--strict")
+    done = program(
+        "mcp-inspector", "--cli", *COMMAND, "mcp", "--home", str(tmp_path), "--method", "tools/list", "--strict"
+    )
+    assert done.returncode == 0, done.stderr
+    # even what it only warns of is gone from our own; the schemas of a skill are those of its author
+    warned = re.findall(r'tool "([^"]+)"', done.stderr)
+    assert [name for name in warned if not name.startswith("skill.")] == []
+    answer = json.loads(done.stdout)
     assert {"run_code", "read_file"} <= {tool["name"] for tool in answer["tools"]}
 
 

@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.mcp_servers import new_key
 
 from ringfence.facade import ExecutionRequest, SandboxManager
+from ringfence.interfaces.http.mcp import behind_the_gate
 from ringfence.interfaces.mcp.offer import Arguments, Offer, hints_of_tool
 from ringfence.interfaces.mcp.server import BUILT_IN, Offers
-from ringfence.interfaces.mcp.standalone import application
 from ringfence.interfaces.mcp.streamable import McpDoor
 from ringfence.operation.brokered import FsRead
 from ringfence.outcome import OnOutput
@@ -232,8 +232,16 @@ def main(home: Path) -> None:
     house = open_house(home, usual_settings())
     door = McpDoor(house, offers=Offers((*BUILT_IN, *FIXTURES)))
     Extras(door)
-    app = WithKey(application(house, door), key)
-    asyncio.run(Announcing(uvicorn.Config(app, port=0, log_level="warning", access_log=False)).serve())
+    app = WithKey(behind_the_gate(house, door.route()), key)
+    asyncio.run(
+        served(house.manager, door, Announcing(uvicorn.Config(app, port=0, log_level="warning", access_log=False)))
+    )
+
+
+async def served(manager: SandboxManager, door: McpDoor, server: uvicorn.Server) -> None:
+    async with manager, door.running():
+        await manager.execute(ExecutionRequest("pass"))  # the suite gives some answers half a second
+        await server.serve()
 
 
 if __name__ == "__main__":

@@ -43,12 +43,18 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(house: House, sockets: Sequence[socket.socket], ready: Callable[[], Awaitable[None]]) -> None:
+async def serve(
+    house: House,
+    sockets: Sequence[socket.socket],
+    ready: Callable[[], Awaitable[None]],
+    built: Callable[[House], FastAPI] = build,
+) -> None:
     """Serve on the sockets until SIGTERM or SIGINT, then end in order; a second signal ends at once.
 
-    `ready` is called when requests are answered; where it raises, the service ends.
+    `ready` is called when requests are answered; where it raises, the service ends. `built` says which routes there
+    are.
     """
-    app = build(house)
+    app = built(house)
     server = Server(_config(house, app))
     loop = asyncio.get_running_loop()
     told = asyncio.Event()

@@ -16,6 +16,7 @@ MOST_OUTPUT: Final = 24 << 10
 """Characters of one stream that a result carries: the first half of them and the last."""
 MOST_LISTED: Final = 100
 _MOST_MESSAGE: Final = 2000
+_FIXES: Final = {"path_traversal": "name a file below work/, inputs/ or artifacts/"}
 
 
 def answer(fields: Mapping[str, Any], text: str) -> CallToolResult:
@@ -30,11 +31,12 @@ ERROR_META: Final = "ringfence/error"
 def refusal(error: RingfenceError, needs: str | None = None, *, in_structure: bool = True) -> CallToolResult:
     """Return a tool error that says what would be needed: code, reason, message, fix, and what has to be allowed."""
     message = one_line(str(error))
+    fix = error.fix or _FIXES.get(error.reason)
     fields = {
         "code": error.code,
         "reason": error.reason,
         "message": message,
-        "fix": error.fix,
+        "fix": fix,
         "needs": needs if error.answer.is_denial else None,
         "retryable": error.retryable,
         "details": dict(error.details),
@@ -42,8 +44,8 @@ def refusal(error: RingfenceError, needs: str | None = None, *, in_structure: bo
     text = f"{error.code} {error.reason}: {message.rstrip('.')}."
     if fields["needs"]:
         text += f" Nothing was done: it needs a policy or a grant that allows {one_line(str(needs))}."
-    if error.fix:
-        text += f" Fix: {error.fix}"
+    if fix:
+        text += f" Fix: {fix}"
     content: list[ContentBlock] = [TextContent(text=text)]
     if not in_structure:
         return CallToolResult(content=content, is_error=True, _meta={ERROR_META: fields})

@@ -100,6 +100,11 @@ async def _list_files(manager: SandboxManager, arguments: Arguments, _on_output:
     return answer(fields, (named(entries) or f"[{fields['path']} is empty]") + more)
 
 
+def _needs(operation: FsRead | FsWrite | FsList) -> str | None:
+    needed = summary(operation)
+    return None if needed.endswith(":invalid") else needed  # a path that leads out is for nobody
+
+
 def _recorded(outcome: BrokerOutcome) -> dict[str, str | None]:
     return {"exec_id": outcome.exec_id, "evidence_id": outcome.evidence_id}
 
@@ -113,7 +118,7 @@ OFFERS: Final = (
         schemas.READ,
         hints_of_tool("file_read"),
         _read_file,
-        lambda arguments: summary(FsRead(arguments["path"])),
+        lambda arguments: _needs(FsRead(arguments["path"])),
     ),
     Offer(
         "write_file",
@@ -123,7 +128,7 @@ OFFERS: Final = (
         schemas.WROTE,
         hints_of_tool("file_write", idempotent=True),
         _write_file,
-        lambda arguments: summary(FsWrite(arguments["path"])),
+        lambda arguments: _needs(FsWrite(arguments["path"])),
     ),
     Offer(
         "list_files",
@@ -133,6 +138,6 @@ OFFERS: Final = (
         schemas.LISTED,
         hints_of_tool("file_list"),
         _list_files,
-        lambda arguments: summary(FsList(arguments.get("path", "work"))),
+        lambda arguments: _needs(FsList(arguments.get("path", "work"))),
     ),
 )

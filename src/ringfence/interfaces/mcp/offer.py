@@ -44,8 +44,8 @@ class Offer:
     output_schema: Mapping[str, Any] | None
     hints: ToolAnnotations
     carry: Carry
-    needs: Callable[[Arguments], str]
-    """Says, as evidence does, what a policy or a grant has to allow: `code.run:python`."""
+    needs: Callable[[Arguments], str | None]
+    """Says, as evidence does, what a policy or a grant has to allow: `code.run:python`; None is what none can."""
     takes_turn: bool = False
     """Whether it needs a box while its caller waits, and so waits for its turn in a service."""
     is_checked_later: bool = False

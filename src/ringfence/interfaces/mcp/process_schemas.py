@@ -12,7 +12,10 @@ MOST_WAIT_SECONDS: Final = 60
 MOST_SENT: Final = 64 << 10
 
 _OFFSET: Final = {"type": "integer", "minimum": 0, "maximum": 1 << 62}
-_EXIT_CODE: Final = {"type": ["integer", "null"], "description": "What the program ended with, once it has"}
+_EXIT_CODE: Final = {
+    "anyOf": [{"type": "integer"}, {"type": "null"}],
+    "description": "What the program ended with, once it has",
+}
 _STATE: Final = {"type": "string", "description": "running, or how it ended: succeeded, failed, killed, timed_out …"}
 _SIDE: Final = {"type": "integer", "minimum": 1, "maximum": 1000}
 _ID: Final = {"type": "string", "minLength": 1, "maxLength": 128, "description": "What start_process gave"}

@@ -16,7 +16,8 @@ MOST_SECONDS: Final = 24 * 3600
 
 _TEXT: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
-_OR_NOT: Final = {"type": ["string", "null"]}
+_OR_NOT: Final = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+_NUMBER_OR_NOT: Final = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
 
 
 def taking(required: tuple[str, ...], **properties: Schema) -> Schema:
@@ -113,7 +114,7 @@ _STREAM = "its first and its last part where *_truncated says so"
 RAN: Final = giving(
     success={"type": "boolean"},
     status=_TEXT,
-    exit_code={"type": ["integer", "null"]},
+    exit_code=_NUMBER_OR_NOT,
     stdout={**_TEXT, "description": f"Standard output, {_STREAM}"},
     stderr={**_TEXT, "description": f"Standard error, {_STREAM}"},
     stdout_bytes=_COUNT,
@@ -149,7 +150,7 @@ READ: Final = giving(
     content_base64={**_OR_NOT, "description": "The bytes, where they are not UTF-8"},
     withheld={"type": "boolean", "description": "Whether the policy keeps contents out of results"},
     offset=_COUNT,
-    next_offset={"type": ["integer", "null"], "description": "Where to read on; null at the end"},
+    next_offset={**_NUMBER_OR_NOT, "description": "Where to read on; null at the end"},
     size={**_COUNT, "description": "Of the whole file"},
     exec_id=_TEXT,
     evidence_id=_OR_NOT,

@@ -11,10 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from ringfence.errors import Denied, InvalidRequest, RingfenceError, Unavailable
+from ringfence.interfaces.http.door import no_key
+from ringfence.interfaces.http.problem import response
 from ringfence.interfaces.mcp.server import Offers, Seat, build
 from ringfence.service.callers import Access, Principal
 
@@ -72,7 +73,7 @@ class McpDoor:
             if self._house.draining:
                 raise Unavailable("the service is about to end", reason="draining", fix="try again in a moment")
         except RingfenceError as refused:
-            await refused_response(refused)(scope, receive, send)
+            await response(refused)(scope, receive, send)
             return
         # the library lets a session be used only with the credential that opened it
         who = AccessToken(
@@ -95,23 +96,6 @@ class McpDoor:
         return Seat(manager, principal.caller.tenant, project, partial(execs.turn_for, principal))
 
 
-def refused_response(refused: RingfenceError) -> JSONResponse:
-    """Return the answer to a request that did not get as far as the protocol."""
-    status = refused.answer.http_status
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else None
-    body = {
-        "type": "about:blank",
-        "title": refused.answer.title,
-        "status": status,
-        "detail": str(refused),
-        "code": refused.code,
-        "reason": refused.reason,
-        "retryable": refused.retryable,
-        "fix": refused.fix,
-    }
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
-
-
 def _principal(scope: Scope) -> Principal:
     principal = scope.get("state", {}).get("principal")
     if not isinstance(principal, Principal):
@@ -119,11 +103,6 @@ def _principal(scope: Scope) -> Principal:
     if not principal.may(Access.AGENT):
         raise Denied(f"a key for {principal.access} does not reach here", reason="access", fix="use an agent's key")
     return principal
-
-
-def no_key() -> Denied:
-    """Return the one answer to every key that is missing, unknown, expired or revoked."""
-    return Denied("this needs an API key", reason="no_key", fix="send 'Authorization: Bearer <key>'")
 
 
 def _require_own_origin(scope: Scope, others: Iterable[str]) -> None:
