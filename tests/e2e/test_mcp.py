@@ -92,13 +92,17 @@ async def test_files_go_from_one_tool_to_the_next(server: Server) -> None:
     async with server.client() as client:
         wrote = structured(await client.call_tool("write_file", {"path": "work/a.txt", "content": "grün\n"}))
         await client.call_tool("write_file", {"path": "work/b.bin", "content_base64": binary})
-        ran = structured(await client.call_tool("run_shell", {"command": "cat a.txt; wc -c < b.bin; echo x > c"}))
+        command = "cat a.txt; wc -c < b.bin; echo x > c; echo y > /workspace/artifacts/d"
+        ran = structured(await client.call_tool("run_shell", {"command": command}))
         listed = structured(await client.call_tool("list_files", {"path": "work"}))
         text = structured(await client.call_tool("read_file", {"path": "work/a.txt"}))
         data = structured(await client.call_tool("read_file", {"path": "work/b.bin"}))
+        (left,) = ran["artifacts"]
+        artifact = structured(await client.call_tool("read_file", {"path": left["path"]}))
     assert (wrote["created"], wrote["bytes"]) == (True, 6)
     assert ran["stdout"] == "grün\n256\n"
-    assert ran["files_written"] == ["c"]
+    assert ran["files_written"] == ["work/c"]
+    assert (left["size"], artifact["content"]) == (2, "y\n")
     assert [entry["name"] for entry in listed["entries"]] == ["a.txt", "b.bin", "c"]
     assert (text["content"], text["content_base64"], text["next_offset"]) == ("grün\n", None, None)
     assert (data["content"], data["content_base64"]) == (None, binary)
