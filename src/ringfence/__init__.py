@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
     from ringfence.ports import EvidenceSink, Executor
     from ringfence.processes.process import Process
-    from ringfence.processes.registry import ProcessInfo
-    from ringfence.processes.running import ProcessOutput
+    from ringfence.processes.running import ProcessInfo, ProcessOutput
     from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
@@ -112,7 +111,7 @@ _HOME_OF = {
     "Status": "outcome",
     "EvidenceSink": "ports",
     "Process": "processes.process",
-    "ProcessInfo": "processes.registry",
+    "ProcessInfo": "processes.running",
     "ProcessOutput": "processes.running",
     "Executor": "ports",
     "ExecutionRequest": "requests",

@@ -51,7 +51,9 @@ def switched_off(executors: object) -> frozenset[str]:
     if unknown := executors.keys() - set(wiring.DOMAINS):
         known = ", ".join(wiring.DOMAINS)
         raise InvalidRequest(f"executors: {min(map(str, unknown))!r} is not one of {known}", reason="invalid_name")
-    return frozenset(domain for domain, wanted in executors.items() if not wanted)
+    off = frozenset(domain for domain, wanted in executors.items() if not wanted)
+    # whoever wants no files touched by a broker wants no history of them either
+    return off | {"workspace", "proposals"} if "fs" in off else off
 
 
 def budget_service(url: object) -> str | None:

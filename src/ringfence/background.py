@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringfence.authority.caller import Caller
     from ringfence.authority.layers import Request
     from ringfence.authority.profile import Profile
+    from ringfence.client.remote import Remote
     from ringfence.evidence.correlation import Correlation
     from ringfence.grants.door import Presented
     from ringfence.interpreter.conversation import Conversation
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ringfence.operation.form import Operation
     from ringfence.outcome import ExecutionResult, OnOutput
     from ringfence.processes.process import Process
-    from ringfence.processes.registry import ProcessInfo
+    from ringfence.processes.running import ProcessInfo
     from ringfence.sessions import Session
 
 _runs = TimeOrdered()
@@ -97,7 +98,7 @@ class Background(ABC):
 
         request = ExecutionRequest(interpreter.program(), "python", timeout, **options)
         asked = self._requested(request)
-        if timeout is None:
+        if timeout is None and self._service() is None:
             longest = self._engine().authority.longest(self._operation(request), role=self._role)
             asked = replace(asked, limits={**asked.limits, "wall_seconds": longest})
         idle = IDLE_SECONDS if idle_timeout is None else idle_timeout
@@ -129,6 +130,14 @@ class Background(ABC):
 
         starting.check(terminal, idle_timeout)
         operation = replace(self._operation(request), ports=tuple(ports))
+        if (service := self._service()) is not None:
+            return await service.start_process(
+                operation,
+                asked,
+                terminal=terminal,
+                idle_timeout=idle_timeout,
+                interpreter=conversation is not None,
+            )
         exec_id, engine = _runs.new("ex"), self._engine()
         profile = await self._profile(operation, asked, exec_id)
         run = partial(engine.orchestrator.run, operation, profile, correlation=self._correlation, exec_id=exec_id)
@@ -147,6 +156,8 @@ class Background(ABC):
 
     async def processes(self) -> list[ProcessInfo]:
         """List the caller's processes: those that run, and the last of those that are over."""
+        if (service := self._service()) is not None:
+            return await service.processes()
         return self._engine().processes().listed(self._tenant)
 
     async def process(self, process_id: str) -> Process:
@@ -157,6 +168,8 @@ class Background(ABC):
         """
         from ringfence.processes.process import Process
 
+        if (service := self._service()) is not None:
+            return await service.process(process_id)
         return Process(self._engine().processes().find(self._tenant, process_id))
 
     @property
@@ -165,6 +178,9 @@ class Background(ABC):
 
     @abstractmethod
     def _engine(self) -> wiring.Engine: ...
+
+    @abstractmethod
+    def _service(self) -> Remote | None: ...
 
     @abstractmethod
     def _operation(self, request: ExecutionRequest) -> CodeRun: ...

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
 from ringfence.authority.caller import NOBODY_ELSE, Caller
-from ringfence.authority.layers import Request
+from ringfence.authority.layers import Request, read_commit
 from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.background import Background
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
+from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
+from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
@@ -36,10 +38,8 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
-    from ringfence.managed_workspace import ManagedWorkspace
-    from ringfence.operation.brokered import Brokered, FsOperation, ProcExec, TmpOperation
+    from ringfence.operation.brokered import Brokered, Filing, ProcExec
     from ringfence.operation.form import Operation
-    from ringfence.operation.workspace import WorkspaceOperation
 
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
@@ -48,7 +48,7 @@ _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager(Background, Skilled):
+class SandboxManager(Background, Decisions, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -187,11 +187,23 @@ class SandboxManager(Background, Skilled):
         packages: Iterable[str] = (),
         preload: Iterable[str] = (),
         limits: Limits | None = None,
+        commit: str | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Run code of one of the languages; `files` appear in its working directory."""
         request = ExecutionRequest(
-            code, language, timeout, args, stdin, files or {}, inputs or {}, env or {}, packages, preload, limits
+            code,
+            language,
+            timeout,
+            args,
+            stdin,
+            files or {},
+            inputs or {},
+            env or {},
+            packages,
+            preload,
+            limits,
+            commit,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -319,9 +331,7 @@ class SandboxManager(Background, Skilled):
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
 
     @overload
-    async def perform(
-        self, operation: FsOperation | TmpOperation | WorkspaceOperation, *, on_output: OnOutput | None = None
-    ) -> BrokerOutcome: ...
+    async def perform(self, operation: Filing, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
 
     @overload
     async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...
@@ -352,11 +362,10 @@ class SandboxManager(Background, Skilled):
         self, operation: Any, request: Request, on_output: OnOutput | None, exec_id: str | None = None
     ) -> Any:
         """Take an operation through the pipeline: the one of this process, or that of the service it is meant for."""
-        if self._remote is not None:
+        if (service := self._service()) is not None:
             if exec_id is not None:
                 raise of_the_service("what an execution is called")
-            asked = self._remote.asking(self._session_id, self._role, self._correlation.members())
-            return await asked.run(operation, request, on_output)
+            return await service.run(operation, request, on_output)
         began = perf_counter_ns()
         profile = await self._profile(operation, request, exec_id)
         return await self._engine().orchestrator.run(
@@ -369,17 +378,6 @@ class SandboxManager(Background, Skilled):
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
         )
-
-    @property
-    def workspace(self) -> ManagedWorkspace:
-        """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own."""
-        from ringfence.managed_workspace import ManagedWorkspace
-
-        if self._session_id is None:
-            raise InvalidRequest(
-                "without a session there is no workspace", reason="invalid_session_id", fix="give a session_id"
-            )
-        return ManagedWorkspace(self.perform)
 
     def stream(self, request: ExecutionRequest) -> OutputStream:
         """Run `request` and iterate over its output as it comes: `async for name, chunk in manager.stream(…)`."""
@@ -405,6 +403,12 @@ class SandboxManager(Background, Skilled):
         self._held = engines.keep(self._settings)
         self._scope = f"session {self._session_id}"
 
+    def _service(self) -> Remote | None:
+        """Return the service, asked as this manager asks, where it has one instead of an engine."""
+        if self._remote is None:
+            return None
+        return self._remote.asking(self._session_id, self._role, self._correlation.members())
+
     def _engine(self) -> wiring.Engine:
         if self._remote is not None:
             raise of_the_service("the engine")
@@ -428,7 +432,7 @@ class SandboxManager(Background, Skilled):
 
     def _requested(self, request: ExecutionRequest) -> Request:
         """Return what the caller asks for of its own accord: a timeout, and what differs from the system's defaults."""
-        if request.limits is None and request.timeout is None:
+        if request.limits is None and request.timeout is None and request.commit is None:
             return self._usual()
         limits, stated = (self._limits, self._stated) if request.limits is None else (request.limits, _NOTHING_STATED)
         if request.timeout is not None:
@@ -437,7 +441,8 @@ class SandboxManager(Background, Skilled):
                     f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
                 )
             limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
-        return self._request_for(limits, stated)
+        asked = self._request_for(limits, stated)
+        return asked if request.commit is None else replace(asked, commit=read_commit(request.commit))
 
     def _within(self, timeout: float | None) -> Request:
         return self._requested(ExecutionRequest("", timeout=timeout))

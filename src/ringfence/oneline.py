@@ -32,6 +32,7 @@ def run(
     preload: Iterable[str] = (),
     memory_mb: int | None = None,
     limits: Limits | None = None,
+    commit: str | None = None,
     session_id: str | None = None,
     isolation: str = "auto",
     security_mode: str = "strict",
@@ -63,6 +64,7 @@ def run(
         packages,
         preload,
         arguments.with_memory(limits, memory_mb),
+        commit,
     )
     manager = SandboxManager(
         session_id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from ringfence.capability import budget
 
@@ -96,7 +96,51 @@ class FileChanges:
     complete: bool = True
     """Whether nothing was left out for being too much or too deep."""
     kept: bool = True
-    """Whether a session kept what was written; false where it would have outgrown its quota."""
+    """Whether a session kept what was written; false where it is denied, pending, or would outgrow its quota."""
+    denied: tuple[str, ...] = ()
+    """What of it the policy lets nobody change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a run changed in its project and nobody has kept yet; paths are relative to `/workspace/work`.
+
+    A directory has a slash at its end. `complete` is false where there was more than `added`, `modified`, `deleted` and
+    `diff` show; committing takes all of it.
+    """
+
+    exec_id: str
+    added: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    diff: str = field(repr=False, default="")
+    """The changes of text as a unified diff."""
+    complete: bool = True
+    size: int = 0
+    """How many bytes it would write."""
+    expires_at_ms: int | None = None
+    """Until when it waits to be committed; None where nothing waits, and this is all there is."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "exec_id": self.exec_id,
+            "added": list(self.added),
+            "modified": list(self.modified),
+            "deleted": list(self.deleted),
+            "diff": self.diff,
+            "complete": self.complete,
+            "size": self.size,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returns."""
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in form.items()
+        }
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +169,9 @@ class ExecutionResult:
     stderr_bytes: int = 0
     stdout_truncated: bool = False
     stderr_truncated: bool = False
+    stdout_left_out: int = 0
+    """How many of `stdout_bytes` lay between the head and the tail that were kept; `stdout` has a line there."""
+    stderr_left_out: int = 0
     killed_by: str | None = None
     error: str | None = None
     error_code: str | None = None
@@ -139,6 +186,8 @@ class ExecutionResult:
     artifacts: tuple[Artifact, ...] = ()
     files_written: tuple[str, ...] = ()
     changes: FileChanges = FileChanges()
+    pending: Pending | None = None
+    """What the run changed in its project, where that was not kept at once."""
     tasks_peak: int | None = None
     """The most processes and threads the guest had at one time; None where nobody counted for this run alone."""
     notes: tuple[str, ...] = ()
@@ -240,7 +289,18 @@ class BrokerOutcome:
     evidence_id: str | None = None
 
 
+def pending_of(told: BrokerOutcome) -> list[Pending]:
+    """Read what waits from the answer to the question; without their diffs where content is not given out."""
+    import json  # not at the top: most outcomes are no such answer
+
+    forms = told.out["proposals"] if told.content is None else json.loads(told.content)
+    return [Pending.from_dict(form) for form in forms]
+
+
 Outcome = ExecutionResult | BrokerOutcome
 
 OnOutput = Callable[[str, bytes], None]
-"""Called with the stream name (`stdout` or `stderr`) and each chunk, in order, as it arrives."""
+"""Called with the stream name (`stdout` or `stderr`) and each chunk, in order, as it arrives.
+
+All of it, also what the result leaves out: whoever keeps what he hears has to bound it himself.
+"""

@@ -17,6 +17,7 @@ from ringfence.outcome import (
     ExecutionResult,
     FileChanges,
     Layers,
+    Pending,
     SandboxType,
     Status,
 )
@@ -39,6 +40,8 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "stderr_bytes": result.stderr_bytes,
         "stdout_truncated": result.stdout_truncated,
         "stderr_truncated": result.stderr_truncated,
+        "stdout_left_out": result.stdout_left_out,
+        "stderr_left_out": result.stderr_left_out,
         "killed_by": result.killed_by,
         "risk": result.risk,
         "sandbox_id": result.sandbox_id,
@@ -60,6 +63,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "out": dict(result.out),
         "used": asdict(result.used),
         "notes": list(result.notes),
+        "pending": None if result.pending is None else result.pending.to_dict(),
     }
 
 
@@ -79,8 +83,10 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
         "uncollected": [list(entry) for entry in changes.uncollected],
         "complete": changes.complete,
         "kept": changes.kept,
+        "denied": list(changes.denied),
     }
     form["tasks_peak"] = result.tasks_peak
+    form["value"] = result.value
     return form
 
 
@@ -103,44 +109,48 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
     Raises:
         Unavailable: It is no result.
     """
-    form = _object(form)
-    layers = _object(form.get("isolation", {}))
+    form = read_object(form)
+    layers = read_object(form.get("isolation", {}))
     return ExecutionResult(
-        status=_one_of(Status, form, "status"),
+        status=read_one_of(Status, form, "status"),
         exit_code=_maybe(form, "exit_code", int),
         stdout_raw=_output(form, "stdout"),
         stderr_raw=_output(form, "stderr"),
-        stdout_bytes=_take(form, "stdout_bytes", int),
-        stderr_bytes=_take(form, "stderr_bytes", int),
-        stdout_truncated=_take(form, "stdout_truncated", bool),
-        stderr_truncated=_take(form, "stderr_truncated", bool),
+        stdout_bytes=read_member(form, "stdout_bytes", int),
+        stderr_bytes=read_member(form, "stderr_bytes", int),
+        stdout_truncated=read_member(form, "stdout_truncated", bool),
+        stderr_truncated=read_member(form, "stderr_truncated", bool),
+        stdout_left_out=_maybe(form, "stdout_left_out", int) or 0,
+        stderr_left_out=_maybe(form, "stderr_left_out", int) or 0,
         killed_by=_maybe(form, "killed_by", str),
         error=_maybe(form, "error", str),
         error_code=_maybe(form, "error_code", str),
         reason=_maybe(form, "reason", str),
-        elapsed_ms=float(_take(form, "elapsed_ms", (int, float))),
-        cpu_ms=_take(form, "cpu_ms", int),
+        elapsed_ms=float(read_member(form, "elapsed_ms", (int, float))),
+        cpu_ms=read_member(form, "cpu_ms", int),
         memory_peak_bytes=_maybe(form, "memory_peak_bytes", int),
-        sandbox_id=_take(form, "sandbox_id", str),
-        sandbox_type=_one_of(SandboxType, form, "sandbox_type"),
-        backend=_take(form, "backend", str),
+        sandbox_id=read_member(form, "sandbox_id", str),
+        sandbox_type=read_one_of(SandboxType, form, "sandbox_type"),
+        backend=read_member(form, "backend", str),
         isolation=Layers(
             namespaces=_texts(layers, "namespaces"),
-            capabilities_empty=_take(layers, "capabilities_empty", bool),
-            no_new_privs=_take(layers, "no_new_privs", bool),
-            seccomp_filters=_take(layers, "seccomp_filters", int),
-            landlock_abi=_take(layers, "landlock_abi", int),
-            cgroup=_take(layers, "cgroup", str),
-            host_uid=_take(layers, "host_uid", int),
-            memory_limit=_take(layers, "memory_limit", str),
+            capabilities_empty=read_member(layers, "capabilities_empty", bool),
+            no_new_privs=read_member(layers, "no_new_privs", bool),
+            seccomp_filters=read_member(layers, "seccomp_filters", int),
+            landlock_abi=read_member(layers, "landlock_abi", int),
+            cgroup=read_member(layers, "cgroup", str),
+            host_uid=read_member(layers, "host_uid", int),
+            memory_limit=read_member(layers, "memory_limit", str),
             notes=_texts(layers, "notes"),
         ),
-        artifacts=tuple(_artifact(entry, artifact_of) for entry in _take(form, "artifacts", list)),
+        artifacts=tuple(_artifact(entry, artifact_of) for entry in read_member(form, "artifacts", list)),
         files_written=_texts(form, "files_written"),
         changes=_changes(form.get("changes", {})),
+        pending=_pending(form.get("pending")),
         tasks_peak=_maybe(form, "tasks_peak", int),
+        value=_maybe(form, "value", str),
         notes=_texts(form, "notes"),
-        exec_id=_take(form, "exec_id", str),
+        exec_id=read_member(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
         risk=_maybe(form, "risk", str),
     )
@@ -152,19 +162,35 @@ def read_broker(form: object) -> BrokerOutcome:
     Raises:
         Unavailable: It is none.
     """
-    form = _object(form)
+    form = read_object(form)
     content = _maybe(form, "content_b64", str)
     return BrokerOutcome(
-        operation=_take(form, "operation", str),
-        out=_object(form.get("out", {})),
-        content=None if content is None else _bytes("content_b64", content),
+        operation=read_member(form, "operation", str),
+        out=read_object(form.get("out", {})),
+        content=None if content is None else read_base64("content_b64", content),
         used=_used(form.get("used", {})),
         effects=tuple(
-            Effect(_take(effect, "kind", str), _object(effect.get("meta", {})))
-            for effect in map(_object, _take(form, "effects", list))
+            Effect(read_member(effect, "kind", str), read_object(effect.get("meta", {})))
+            for effect in map(read_object, read_member(form, "effects", list))
         ),
-        exec_id=_take(form, "exec_id", str),
+        exec_id=read_member(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
+    )
+
+
+def _pending(form: object) -> Pending | None:
+    if form is None:
+        return None
+    form = read_object(form)
+    return Pending(
+        exec_id=read_member(form, "exec_id", str),
+        added=_texts(form, "added"),
+        modified=_texts(form, "modified"),
+        deleted=_texts(form, "deleted"),
+        diff=read_member(form, "diff", str),
+        complete=read_member(form, "complete", bool),
+        size=read_member(form, "size", int),
+        expires_at_ms=_maybe(form, "expires_at_ms", int),
     )
 
 
@@ -186,13 +212,14 @@ def _plain(value: Any) -> Any:
     return [_plain(member) for member in value] if isinstance(value, list | tuple) else value
 
 
-def _object(value: object) -> dict[str, Any]:
+def read_object(value: object) -> dict[str, Any]:
+    """Return a JSON object."""
     if not isinstance(value, dict):
         raise wrong_form("object")
     return value
 
 
-def _take(form: Form, name: str, kind: type[_T] | tuple[type[_T], ...]) -> _T:
+def read_member(form: Form, name: str, kind: type[_T] | tuple[type[_T], ...]) -> _T:
     """Return a member of this type."""
     value = form.get(name)
     # true is a whole number to Python, and to nobody else
@@ -203,10 +230,11 @@ def _take(form: Form, name: str, kind: type[_T] | tuple[type[_T], ...]) -> _T:
 
 def _maybe(form: Form, name: str, kind: type[_T]) -> _T | None:
     """Return a member of this type; it may be absent or null."""
-    return None if form.get(name) is None else _take(form, name, kind)
+    return None if form.get(name) is None else read_member(form, name, kind)
 
 
-def _one_of(kind: Any, form: Form, name: str) -> Any:
+def read_one_of(kind: Any, form: Form, name: str) -> Any:
+    """Return the choice that a member names."""
     try:
         return kind(form.get(name))
     except ValueError:
@@ -214,7 +242,7 @@ def _one_of(kind: Any, form: Form, name: str) -> Any:
 
 
 def _texts(form: Form, name: str) -> tuple[str, ...]:
-    values = _take(form, name, list)
+    values = read_member(form, name, list)
     if not all(isinstance(value, str) for value in values):
         raise wrong_form(f"{name!r}")
     return tuple(values)
@@ -223,14 +251,15 @@ def _texts(form: Form, name: str) -> tuple[str, ...]:
 def _output(form: Form, name: str) -> bytes:
     encoded = _maybe(form, f"{name}_b64", str)
     if encoded is not None:
-        return _bytes(f"{name}_b64", encoded)
+        return read_base64(f"{name}_b64", encoded)
     try:
-        return _take(form, name, str).encode()
+        return read_member(form, name, str).encode()
     except UnicodeEncodeError:  # half a character: JSON can write it, UTF-8 cannot
         raise wrong_form(f"{name!r}") from None
 
 
-def _bytes(name: str, encoded: str) -> bytes:
+def read_base64(name: str, encoded: str) -> bytes:
+    """Return the bytes that a text stands for."""
     try:
         return base64.b64decode(encoded, validate=True)
     except (ValueError, binascii.Error):
@@ -238,12 +267,12 @@ def _bytes(name: str, encoded: str) -> bytes:
 
 
 def _artifact(entry: object, artifact_of: ArtifactOf) -> Artifact:
-    form = _object(entry)
-    return artifact_of(_take(form, "path", str), _take(form, "size", int), _take(form, "sha256", str))
+    form = read_object(entry)
+    return artifact_of(read_member(form, "path", str), read_member(form, "size", int), read_member(form, "sha256", str))
 
 
 def _used(value: object) -> Budget:
-    form = _object(value)
+    form = read_object(value)
     try:
         return Budget(**{name: _maybe(form, name, int) for name in _COUNTED if name in form})  # type: ignore[arg-type]
     except InvalidRequest:  # beyond what anything can have used
@@ -251,17 +280,18 @@ def _used(value: object) -> Budget:
 
 
 def _changes(value: object) -> FileChanges:
-    form = _object(value)
+    form = read_object(value)
     if not form:
         return FileChanges()
-    sizes = _take(form, "sizes", list)
-    uncollected = [_texts({"uncollected": entry}, "uncollected") for entry in _take(form, "uncollected", list)]
+    sizes = read_member(form, "sizes", list)
+    uncollected = [_texts({"uncollected": entry}, "uncollected") for entry in read_member(form, "uncollected", list)]
     if any(not isinstance(size, int) for size in sizes) or any(len(entry) != 2 for entry in uncollected):
         raise wrong_form("'changes'")
     return FileChanges(
         sizes=tuple(sizes),
         deleted=_texts(form, "deleted"),
         uncollected=tuple((path, why) for path, why in uncollected),
-        complete=_take(form, "complete", bool),
-        kept=_take(form, "kept", bool),
+        complete=read_member(form, "complete", bool),
+        kept=read_member(form, "kept", bool),
+        denied=_texts(form, "denied") if "denied" in form else (),
     )

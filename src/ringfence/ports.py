@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ringfence.authority.caller import LOCAL
+from ringfence.authority.levels import Commit
 from ringfence.authority.profile import Profile
+from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
-from ringfence.outcome import Artifact, FileChanges, Layers, OnOutput, SandboxType
+from ringfence.outcome import Artifact, FileChanges, Layers, OnOutput, Pending, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.authority.credential import Credential
@@ -58,6 +60,8 @@ class ExecCtx:
     """Where an executor writes down what the pipeline cannot see; beginning and end are none of its business."""
     reserved: Budget | None = None
     """What was reserved for it, where any budget bounds it."""
+    most_output: int | None = None
+    """How many bytes it may say before it is ended, where a budget bounds that."""
     begin: Begin | None = None
     """To be awaited before anything of the operation happens; whoever gets ready first, gets ready meanwhile."""
     afterwards: Callable[[Callable[[], None]], None] = _now
@@ -239,6 +243,8 @@ class Job:
     env: Mapping[str, str]
     stdin: bytes
     limits: Limits
+    most_output: int | None = None
+    """After how many bytes of output it is ended; None is never, and what is too much is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +261,9 @@ class Ending:
     elapsed_seconds: float
     cpu_ms: int
     memory_peak_bytes: int | None
+    stdout_left_out: int = 0
+    """How many bytes lay between the head and the tail that `stdout` has; a line in it says so."""
+    stderr_left_out: int = 0
     tasks_peak: int | None = None
     """The most processes and threads the guest had at one time; None where nobody counted for this run alone."""
 
@@ -267,6 +276,8 @@ class Harvest:
     files_written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     changes: FileChanges = _NO_CHANGES
+    pending: Pending | None = None
+    """What of a session's work directory was changed and not kept at once."""
     changed: bool = False
     """Whether a session's work directory is no longer what the next worker was parked on."""
 
@@ -348,13 +359,19 @@ class Attachment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What tells of each file, by its path in the area, whether it may stay; nothing is everything."""
+    """What becomes of the files a run leaves: which of them may stay, and whether a session takes them over at once."""
 
     work: Callable[[str], bool] | None = None
+    """Tells of each file by its path in the area whether it may stay; nothing is every file."""
     artifacts: Callable[[str], bool] | None = None
+    exec_id: str = ""
+    """Which execution it was: a proposal is called after it."""
+    commit: Commit = Commit.ALWAYS
+    denials: Denials = NO_DENIALS
+    """What nobody may change."""
 
 
-EVERYTHING = Keeping()
+EVERYTHING: Final = Keeping()
 
 
 class Worker(Protocol):
@@ -398,7 +415,7 @@ class Worker(Protocol):
         ...
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
-        """Read what the dead guest left, and keep a session's changes, all of them or none."""
+        """Read what the dead guest left, and keep a session's changes as `keeping` says: all of them or none."""
         ...
 
     def discard(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ringfence.capability.limits import Limits
 from ringfence.outcome import ExecutionResult
+from ringfence.streaming import Backlog
 
 Content = bytes | str
 _NOTHING: Mapping[str, Content] = MappingProxyType({})
@@ -30,6 +31,8 @@ class ExecutionRequest:
     packages: Iterable[str] = ()
     preload: Iterable[str] = ()
     limits: Limits | None = None
+    commit: str | None = None
+    """What becomes of what it changes in its project: kept `always`, kept once somebody agrees (`ask`), or `never`."""
 
 
 class OutputStream:
@@ -41,13 +44,28 @@ class OutputStream:
         self.result: ExecutionResult | None = None
 
     async def __aiter__(self) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield `(stream name, bytes)` in order; leaving the loop early cancels the run."""
-        chunks: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
-        task = asyncio.ensure_future(self._execute(on_output=lambda name, data: chunks.put_nowait((name, data))))
-        task.add_done_callback(lambda _: chunks.put_nowait(None))
+        """Yield `(stream name, bytes)` in order; leaving the loop early cancels the run.
+
+        A reader who falls more than `streaming.MOST_UNREAD` bytes behind finds `[… N bytes left out …]` where the
+        oldest of them were; the run does not wait for him.
+        """
+        unread = Backlog()
+        arrived = asyncio.Event()
+
+        def listen(name: str, data: bytes) -> None:
+            unread.put(name, data)
+            arrived.set()
+
+        task = asyncio.ensure_future(self._execute(on_output=listen))
+        task.add_done_callback(lambda _: arrived.set())
         try:
-            while (chunk := await chunks.get()) is not None:
-                yield chunk
+            while True:
+                while (chunk := unread.take()) is not None:
+                    yield chunk
+                if task.done():
+                    break
+                arrived.clear()
+                await arrived.wait()
             self.result = await task
         finally:
             if not task.done():

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.proc import ProcExecutor
+    from ringfence.executors.proposals import ProposalExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from ringfence.risk.policy import UnifiedRiskPolicy
     from ringfence.workspaces.session import SessionWorkspace
 
-DOMAINS = ("code", "fs", "workspace", "tmp", "proc", "net", "browser")
+DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
@@ -160,8 +161,7 @@ def build(settings: Settings) -> Engine:
     executors = {
         domain: executor
         for domain, executor in make_executors(settings.files_home, code, temporary, background).items()
-        # whoever wants no files touched by a broker wants no history of them either
-        if domain not in settings.switched_off and not (domain == "workspace" and "fs" in settings.switched_off)
+        if domain not in settings.switched_off
     }
     service = settings.budget_service
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
@@ -280,6 +280,11 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], p
 
         return ProcExecutor(code)
 
+    def make_proposals() -> ProposalExecutor:
+        from ringfence.executors.proposals import ProposalExecutor
+
+        return ProposalExecutor(home)
+
     def make_workspace() -> WorkspaceExecutor:
         from ringfence.executors.workspace import WorkspaceExecutor
 
@@ -290,6 +295,7 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], p
         "code": lambda: code_or_cell,
         "fs": Once(make_fs),
         "workspace": Once(make_workspace),
+        "proposals": Once(make_proposals),
         "tmp": Once(make_tmp),
         "proc": Once(make_proc),
     }

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import service_process
+from tests.manager_doors import PROGRAMS, Door
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
@@ -81,3 +83,30 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     backend = make_backend(Settings(home=home, isolation=request.param))
     yield Bench(backend)
     backend.close()
+
+
+# --- managers ---
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    path.write_text(PROGRAMS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Iterator[service_process.ServiceProcess]:
+    with service_process.running(tmp_path_factory.mktemp("service"), "--policy", str(policy)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["embedded", "tcp", "unix"])
+def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Door:
+    name, home = request.param, tmp_path_factory.mktemp("home")
+    if name == "embedded":
+        return Door(name, home, policy, {"home": home, "policy_file": policy, "pool_size": 1})
+    service: service_process.ServiceProcess = request.getfixturevalue("service")
+    if name == "tcp":
+        return Door(name, home, policy, {"url": service.url, "api_key": service.key})
+    return Door(name, home, policy, {"url": service.socket_url})

@@ -144,7 +144,8 @@ os.symlink('/etc/passwd', '/output/manifest.json')
     write_exec_files(tmp_path, "p1", "ex_1", result, manifest={"v": 1}, meta={"exec_id": "ex_1"})
     found = read_exec_files(tmp_path, "p1", "ex_1")
     assert found is not None
-    assert (found.stdout, found.stderr, found.meta) == (b"ou", b"err", {"exec_id": "ex_1"})
+    left_out = "o\n[… 2 bytes left out …]\n\n".encode()
+    assert (found.stdout, found.stderr, found.meta) == (left_out, b"err", {"exec_id": "ex_1"})
     assert found.manifest["stdout"]["truncated"]
     assert found.manifest["uncollected"] == [{"path": "manifest.json", "reason": "symlink"}]
     assert len(found.manifest["artifacts"]) == 5

@@ -119,10 +119,11 @@ async def test_output_is_heard_while_the_guest_still_runs(bench: Bench) -> None:
         worker.discard()
 
 
-async def test_output_beyond_the_cap_is_counted_and_dropped(bench: Bench) -> None:
+async def test_of_output_beyond_the_cap_head_and_tail_are_kept_and_the_rest_is_counted(bench: Bench) -> None:
     code = "import sys; sys.stdout.write('o' * 300_000); sys.stderr.write('e' * 5)"
     ending = (await bench.run(code, stdout_bytes=1000, stderr_bytes=5)).ending
-    assert (ending.stdout, ending.stdout_bytes) == (b"o" * 1000, 300_000)
+    assert ending.stdout == b"o" * 500 + "\n[… 299000 bytes left out …]\n".encode() + b"o" * 500
+    assert (ending.stdout_bytes, ending.stdout_left_out, ending.stderr_left_out) == (300_000, 299_000, 0)
     assert (ending.stderr, ending.stderr_bytes) == (b"e" * 5, 5)
     assert ending.exit_code == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 import ringfence
 from ringfence import ExecutionRequest, InvalidRequest, Limits, SandboxManager, Status, engines
+from ringfence.streaming import MOST_UNREAD
 
 pytestmark = pytest.mark.needs("native")
 FOREVER = "print('started')\nwhile True: pass"
@@ -114,6 +116,23 @@ async def test_a_stream_has_every_chunk_in_order_and_then_the_result() -> None:
     assert b"".join(data for name, data in chunks if name == "stderr") == b"end\n"
     assert stream.result is not None
     assert stream.result.stdout_raw == b"".join(data for name, data in chunks if name == "stdout")
+
+
+async def test_a_reader_who_does_not_read_costs_no_more_than_the_bound_and_learns_what_he_missed() -> None:
+    code = "import os\nfor i in range(200): os.write(1, b'x' * 65536)\nos.write(1, b'the end')"
+    async with SandboxManager() as manager:
+        stream = manager.stream(ExecutionRequest(code))
+        heard: list[bytes] = []
+        async for _, data in stream:
+            if not heard:
+                await eventually(lambda: manager.pool_status()["busy"] == 0)
+            heard.append(data)
+    assert sum(map(len, heard)) < 2 * MOST_UNREAD
+    missing = [int(found[1]) for data in heard if (found := re.match("\n?\\[… (\\d+) bytes".encode(), data))]
+    assert len(missing) == 1
+    assert heard[-1].endswith(b"the end")
+    assert stream.result is not None
+    assert stream.result.stdout_bytes == 200 * 65536 + 7
 
 
 async def test_leaving_a_stream_early_ends_the_run() -> None:

@@ -172,6 +172,21 @@ async def test_a_program_is_stopped_where_the_cpu_time_of_its_budget_ends(tmp_pa
     assert refused.value.reason == "cpu_ms"
 
 
+@pytest.mark.parametrize("isolation", ["native", pytest.param("bwrap", marks=pytest.mark.needs("bwrap"))])
+async def test_a_program_is_stopped_where_the_output_of_its_budget_ends(tmp_path: Path, isolation: str) -> None:
+    policy = written(tmp_path / "policy.yaml", "policies: {}\nbudgets: {tenant: {local: {bytes_out: 1000000}}}\n")
+    endless = "import sys\nfor n in range(10_000): sys.stdout.write('x' * 1000)"
+    async with SandboxManager(home=tmp_path / "home", policy_file=policy, isolation=isolation) as manager:
+        within = await manager.execute_code("python", "print('x' * 400_000)")
+        stopped = await manager.execute_code("python", endless)
+        with pytest.raises(QuotaExceeded) as refused:
+            await manager.execute_code("python", "print(1)")
+    assert within.success
+    assert (stopped.killed_by, stopped.reason, stopped.error_code) == ("budget", "budget", "QUOTA.BUDGET_EXCEEDED")
+    assert 599_000 < stopped.stdout_bytes < 900_000
+    assert refused.value.reason == "bytes_out"
+
+
 def test_one_is_allowed_one_denied_one_beyond_the_budget_and_all_three_are_evidence(tmp_path: Path) -> None:
     home = tmp_path / "home"
     policy = written(tmp_path / "p.yaml", "policies: {}\nbudgets: {tenant: {local: {calls: 1}}}\n")

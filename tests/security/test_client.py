@@ -203,7 +203,7 @@ def test_a_key_that_would_write_headers_of_its_own_is_refused_and_not_repeated(k
         "https://example.com/?key=secret",
         "ftp://127.0.0.1",
         "unix:relative/path",
-        "unix:/" + "x" * 200,
+        "unix:/run/",
         "http+unix://%00",
         "http://127.0.0.1:port",
         "http://127.0.0.1\r\nX: y",

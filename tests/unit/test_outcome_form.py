@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ringfence.outcome import (
     ExecutionResult,
     FileChanges,
     Layers,
+    Pending,
     SandboxType,
     Status,
 )
@@ -26,43 +28,59 @@ from ringfence.outcome_form import broker_form, read_broker, read_result, result
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 COUNTS = st.integers(0, 2**40)
-RESULTS = st.builds(
-    ExecutionResult,
-    status=st.sampled_from(Status),
-    exit_code=st.none() | st.integers(-64, 255),
-    stdout_raw=st.binary(max_size=20),
-    stderr_raw=TEXTS.map(str.encode),
-    stdout_bytes=COUNTS,
-    stderr_bytes=COUNTS,
-    stdout_truncated=st.booleans(),
-    stderr_truncated=st.booleans(),
-    killed_by=st.none() | TEXTS,
-    error=st.none() | TEXTS,
-    error_code=st.none() | TEXTS,
-    reason=st.none() | TEXTS,
-    elapsed_ms=st.floats(0, 1e9),
-    cpu_ms=COUNTS,
-    memory_peak_bytes=st.none() | COUNTS,
-    sandbox_id=TEXTS,
-    sandbox_type=st.sampled_from(SandboxType),
-    backend=TEXTS,
-    isolation=st.builds(Layers, namespaces=st.tuples(TEXTS), notes=st.tuples(TEXTS), landlock_abi=COUNTS),
-    artifacts=st.tuples(st.builds(Artifact, path=TEXTS, size=COUNTS, sha256=TEXTS, content=st.just(b""))),
-    files_written=st.tuples(TEXTS, TEXTS),
-    changes=st.builds(
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "status": st.sampled_from(Status),
+    "exit_code": st.none() | st.integers(-64, 255),
+    "stdout_raw": st.binary(max_size=20),
+    "stderr_raw": TEXTS.map(str.encode),
+    "stdout_bytes": COUNTS,
+    "stderr_bytes": COUNTS,
+    "stdout_truncated": st.booleans(),
+    "stderr_truncated": st.booleans(),
+    "stdout_left_out": COUNTS,
+    "stderr_left_out": COUNTS,
+    "killed_by": st.none() | TEXTS,
+    "error": st.none() | TEXTS,
+    "error_code": st.none() | TEXTS,
+    "reason": st.none() | TEXTS,
+    "elapsed_ms": st.floats(0, 1e9),
+    "cpu_ms": COUNTS,
+    "memory_peak_bytes": st.none() | COUNTS,
+    "sandbox_id": TEXTS,
+    "sandbox_type": st.sampled_from(SandboxType),
+    "backend": TEXTS,
+    "isolation": st.builds(Layers, namespaces=st.tuples(TEXTS), notes=st.tuples(TEXTS), landlock_abi=COUNTS),
+    "artifacts": st.tuples(st.builds(Artifact, path=TEXTS, size=COUNTS, sha256=TEXTS, content=st.just(b""))),
+    "files_written": st.tuples(TEXTS, TEXTS),
+    "changes": st.builds(
         FileChanges,
         sizes=st.tuples(COUNTS),
         deleted=st.tuples(TEXTS),
         uncollected=st.tuples(st.tuples(TEXTS, TEXTS)),
         complete=st.booleans(),
         kept=st.booleans(),
+        denied=st.tuples(TEXTS),
     ),
-    tasks_peak=st.none() | COUNTS,
-    notes=st.tuples(TEXTS),
-    exec_id=TEXTS,
-    evidence_id=st.none() | TEXTS,
-    risk=st.none() | TEXTS,
-)
+    "pending": st.none()
+    | st.builds(
+        Pending,
+        exec_id=TEXTS,
+        added=st.tuples(TEXTS),
+        modified=st.tuples(TEXTS),
+        deleted=st.tuples(TEXTS),
+        diff=TEXTS,
+        complete=st.booleans(),
+        size=COUNTS,
+        expires_at_ms=st.none() | COUNTS,
+    ),
+    "tasks_peak": st.none() | COUNTS,
+    "notes": st.tuples(TEXTS),
+    "exec_id": TEXTS,
+    "evidence_id": st.none() | TEXTS,
+    "risk": st.none() | TEXTS,
+    "value": st.none() | TEXTS,
+}
+RESULTS = st.builds(ExecutionResult, **FIELDS)
 BROKERED = st.builds(
     BrokerOutcome,
     operation=TEXTS,
@@ -112,3 +130,7 @@ def test_what_is_no_outcome_at_all_is_refused_in_our_words(form: Any) -> None:
 
 def test_a_member_of_a_later_release_is_left_out() -> None:
     assert read_result({**ONE, "novelty": 1}) == read_result(ONE)
+
+
+def test_every_field_of_a_result_is_tried_here() -> None:
+    assert [field.name for field in fields(ExecutionResult)] == list(FIELDS)

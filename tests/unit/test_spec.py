@@ -83,6 +83,8 @@ def test_every_promise_has_its_line_among_the_measured() -> None:
         ("{:,} times each", Settings().journal_rounds),
         ("{:,} records with `--quick`", QUICK.journal_records),
         ("first page of {:,}", PAGE),
+        ("in turn, {:,} times", Settings().snapshot_rounds),
+        ("{:,} files and 200 MB", Settings().snapshot_files),
         ("the larger of {:g} ms", ADDED_SECONDS * 1000),
         ("and {:g} % of the run", ADDED_SHARE * 100),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ringfence.authority.catalogue import tool_name
 from ringfence.authority.grant import Grant
 from ringfence.authority.issuer_key import CLOCK_TOLERANCE_MS, IssuerKey
 from ringfence.errors import Denied
@@ -80,7 +81,7 @@ def require_call(grant: Grant, call: ProposedCall) -> None:
         raise Denied("the grant was made for another deployment", reason="audience_mismatch")
     if grant.subject_id != call.subject_id:
         raise Denied("the grant was made for another subject", reason="subject_mismatch")
-    if grant.tool_name != call.tool_name:
+    if tool_name(grant.tool_name) != tool_name(call.tool_name):
         raise Denied("the grant was made for another tool", reason="tool_mismatch")
     if grant.call_id != call.call_id:
         raise Denied("the grant was made for another call", reason="call_mismatch", fix="get a grant for this call")

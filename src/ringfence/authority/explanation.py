@@ -38,6 +38,8 @@ _HELD_BY = {
     "mime_allow": "proxy",
     "env_allow": _HOST,
     "output_inline": _HOST,
+    "commit": _HOST,
+    "denied_changes": _HOST,
     # what a program is called says little about what it does
     "denied_commands": "best-effort",
     "denied_domains": "proxy",

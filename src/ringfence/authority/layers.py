@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.catalogue import tool_name
-from ringfence.authority.levels import NetMode
+from ringfence.authority.levels import Commit, NetMode
 from ringfence.authority.limit_names import (
     FIELDS,
     NOTHING_STATED,
@@ -69,6 +69,7 @@ class Request:
     isolation: Isolation = Isolation.AUTO
     security_mode: SecurityMode | None = None
     require_cgroups: bool = False
+    commit: Commit = Commit.ALWAYS
 
     def __post_init__(self) -> None:
         check_stated(self.limits)
@@ -108,7 +109,7 @@ _SPECIFIC_FIRST = ("grant", "manifest", "policy")
 
 
 def read_overrides(form: object) -> Request:
-    """Read a request's `policy_overrides`: limits by their names, `net` with a mode, and `capabilities`.
+    """Read a request's `policy_overrides`: limits by their names, `net` with a mode, `capabilities`, `commit`.
 
     Raises:
         InvalidRequest: A name is unknown, or a value is wrong.
@@ -122,10 +123,30 @@ def read_overrides(form: object) -> Request:
             rest["capabilities"] = read_capabilities(value)
         elif name == "net":
             rest["net_mode"] = _read_net(value)
+        elif name == "commit":
+            rest["commit"] = read_commit(value)
         else:
             limit, amount = read_limit(str(name), value)
             limits[limit] = amount
     return Request(limits=limits, **rest)
+
+
+def read_commit(value: object) -> Commit:
+    """Read what is to become of a run's changes.
+
+    Raises:
+        InvalidRequest: It is none of the words.
+    """
+    for word in Commit:
+        if value == word.value:
+            return word
+    words = ", ".join(map(str, Commit))
+    raise InvalidRequest(f"commit must be one of {words}, not {value!r}", reason="invalid_overrides", fix='write "ask"')
+
+
+def commit_of(layers: Layers) -> Commit:
+    """Return the strictest of what policy and request say about a run's changes."""
+    return max(layers.view.commit, layers.request.commit)
 
 
 def _read_net(form: object) -> NetMode:

@@ -64,6 +64,14 @@ class IsolationLevel(Rising):
     MICROVM = "microvm"
 
 
+class Commit(Rising):
+    """What becomes of what a run changed in its project: kept, kept once somebody says so, or only shown."""
+
+    ALWAYS = "always"
+    ASK = "ask"
+    NEVER = "never"
+
+
 class SideEffect(StrEnum):
     """What a tool says it does to the world."""
 

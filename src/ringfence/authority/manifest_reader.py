@@ -50,7 +50,7 @@ def read_manifest(
             raise ValueError(f"it is larger than {MAX_BYTES} bytes")
         form = strict_json.read(content)
     except (ValueError, RecursionError) as error:
-        reader.note("json", "", f"this is not JSON: {error}", "")
+        reader.note("json", "", f"this is not JSON: {error}", "write one JSON object, in UTF-8, and no key twice")
         return Manifest("invalid.manifest"), reader.findings
     manifest = replace(_manifest(reader, form), text=content)
     if directory is not None and directory != manifest.id and not errors(reader.findings):
@@ -86,7 +86,7 @@ class _Reader:
         try:
             return read(fields[key])
         except InvalidRequest as error:
-            self.note("invalid_value", f"{path}.{key}".lstrip("."), str(error), error.fix or "")
+            self.note("invalid_value", f"{path}.{key}".lstrip("."), str(error), error.fix or "see docs/skills.md")
             return default
 
 
@@ -155,7 +155,7 @@ def _limits(reader: _Reader, form: Any) -> Stated:
         try:
             limit, amount = read_limit(name, value)
         except InvalidRequest as error:
-            reader.note("invalid_value", f"limits.{name}", str(error), error.fix or "")
+            reader.note("invalid_value", f"limits.{name}", str(error), error.fix or "write a number above 0")
             continue
         read[limit] = amount
     return read

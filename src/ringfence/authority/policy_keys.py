@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeVar
 
-from ringfence.authority.levels import FilesystemAccess, IsolationLevel, NetMode, RiskLevel
+from ringfence.authority.levels import Commit, FilesystemAccess, IsolationLevel, NetMode, RiskLevel
 from ringfence.authority.units import seconds, size
 from ringfence.errors import InvalidRequest
 
@@ -80,6 +80,12 @@ def _path(value: object) -> str:
     from ringfence.capability.glob import path_glob
 
     return path_glob(value)
+
+
+def _change(value: object) -> str:
+    from ringfence.capability.glob import change_glob
+
+    return change_glob(value)
 
 
 def _host(value: object) -> str:
@@ -157,6 +163,7 @@ SCALAR_KEYS: dict[str, Read] = {
     "filesystem_access": word(FilesystemAccess),
     "isolation": word(IsolationLevel),
     "output_inline": flag,
+    "commit": word(Commit),
     **{key: read for key, (_, read) in LIMIT_KEYS.items()},
 }
 
@@ -182,6 +189,7 @@ DENY_KEYS: dict[str, tuple[str, Read]] = {
     "denied_domains": ("domains", text),
     "denied_ports": ("ports", port),
     "denied_commands": ("commands", text),
+    "denied_changes": ("changes", _change),
 }
 
 SCOPE_KEYS = (*SCALAR_KEYS, *LIST_KEYS, *DENY_KEYS, "command_templates", "budget")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.catalogue import TOOLS
-from ringfence.authority.levels import FilesystemAccess, IsolationLevel, NetMode, RiskLevel
+from ringfence.authority.levels import Commit, FilesystemAccess, IsolationLevel, NetMode, RiskLevel
 from ringfence.authority.limit_names import Stated
 from ringfence.authority.policy_keys import LIMIT_KEYS
 from ringfence.capability.budget import INHERITED, Budget
@@ -43,6 +43,7 @@ class PolicyView:
     output_inline: bool
     budget: Budget
     lasting_secrets: frozenset[str]
+    commit: Commit
     origin: Mapping[str, str]
 
 
@@ -81,6 +82,7 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         output_inline=values.get("output_inline", True),
         budget=values.get("budget", INHERITED),
         lasting_secrets=frozenset(secret.name for secret in policy.secrets if secret.scope == "conversation"),
+        commit=values.get("commit", Commit.ALWAYS),
         origin=MappingProxyType(
             {LIMIT_KEYS[key][0] if key in LIMIT_KEYS else key: where for key, where in origin.items()}
         ),
@@ -151,7 +153,7 @@ def _isolation(scopes: list[Scope]) -> IsolationLevel:
 
 
 def _without_private(denials: Denials) -> Denials:
-    return Denials(denials.paths, denials.domains, denials.networks - PRIVATE_NETWORKS, denials.ports, denials.commands)
+    return replace(denials, networks=denials.networks - PRIVATE_NETWORKS)
 
 
 def _capabilities(

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.caller import LOCAL
-from ringfence.authority.levels import ApprovalMode, IsolationLevel, NetMode, RiskLevel, SideEffect
+from ringfence.authority.levels import ApprovalMode, Commit, IsolationLevel, NetMode, RiskLevel, SideEffect
 from ringfence.authority.limit_names import nothing
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
@@ -82,6 +82,8 @@ class Profile:
     rules: tuple[Rule, ...] = ()
     allowed_commands: tuple[str, ...] | None = None
     output_inline: bool = True
+    commit: Commit = Commit.ALWAYS
+    """What becomes of what a run changes in its project."""
     budget: Budget = INHERITED
     scope_budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
     """What the policy gives each tenant, user or session, by scope and name."""
@@ -167,6 +169,8 @@ class Profile:
             "security_mode": str(self.security_mode),
             "side_effects": sorted(self.side_effects),
             "tool_name": self.tool_name,
+            # not where nobody asks: profiles from before there was such a question keep their hashes
+            **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
         }
 
     def to_json(self) -> dict[str, Any]:

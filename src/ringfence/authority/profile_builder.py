@@ -15,6 +15,7 @@ from ringfence.authority.layers import (
     budget_of,
     budget_rows,
     capability_rows,
+    commit_of,
     dangers,
     denial_rows,
     denials_of,
@@ -23,7 +24,7 @@ from ringfence.authority.layers import (
     net_mode,
     refusal_of,
 )
-from ringfence.authority.levels import NetMode, RiskLevel
+from ringfence.authority.levels import Commit, NetMode, RiskLevel
 from ringfence.authority.limit_names import shown
 from ringfence.authority.profile import Profile, SecurityMode
 from ringfence.capability.canonical import digest
@@ -154,6 +155,7 @@ class ProfileBuilder:
             rules=(*policy.policy.rules, *policy.policy.approvals),
             allowed_commands=view.allowed_commands,
             output_inline=view.output_inline,
+            commit=commit_of(layers),
             budget=budget_of(layers),
             scope_budgets=policy.policy.budgets,
             dangers=dangers(layers, capabilities, denials),
@@ -234,6 +236,7 @@ def _key(layers: Layers) -> tuple[Any, ...]:
             request.isolation,
             request.security_mode,
             request.require_cgroups,
+            request.commit,
         ),
     )
 
@@ -279,6 +282,9 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
         Row("security_mode", "strict", None, stated_mode and str(stated_mode), None, None,
             request.security_mode and str(request.security_mode), str(mode), "strictest",
             "a request can make it strict, a strict policy nobody permissive"),
+        Row("commit", "always", None, str(view.commit) if "commit" in view.origin else None, None, None,
+            None if request.commit is Commit.ALWAYS else str(request.commit), str(commit_of(layers)), "strictest",
+            "the strictest", view.origin.get("commit", "")),
         _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
         _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
         _alone("output_inline", True, view.output_inline, layers),

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from ringfence.authority.layers import Request
-from ringfence.authority.levels import NetMode
+from ringfence.authority.levels import Commit, NetMode
 from ringfence.authority.limit_names import FIELDS, stated
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.budget import INHERITED, read_budget
@@ -15,7 +15,9 @@ from ringfence.capability.capabilities import read_capabilities
 from ringfence.errors import InvalidRequest
 
 _Word = TypeVar("_Word", bound=Enum)
-_KEYS = frozenset({"limits", "capabilities", "budget", "net_mode", "isolation", "security_mode", "require_cgroups"})
+_KEYS = frozenset(
+    {"limits", "capabilities", "budget", "net_mode", "isolation", "security_mode", "require_cgroups", "commit"}
+)
 
 
 def request_document(request: Request) -> tuple[str, str] | None:
@@ -44,6 +46,8 @@ def request_to_json(request: Request) -> dict[str, Any]:
         form["security_mode"] = str(request.security_mode)
     if request.require_cgroups:
         form["require_cgroups"] = True
+    if request.commit is not Commit.ALWAYS:
+        form["commit"] = str(request.commit)
     return form
 
 
@@ -66,6 +70,7 @@ def request_from_json(form: object) -> Request:
         isolation=_word(form, "isolation", Isolation, Isolation.AUTO) or Isolation.AUTO,
         security_mode=_word(form, "security_mode", SecurityMode, None),
         require_cgroups=cgroups,
+        commit=_word(form, "commit", Commit, Commit.ALWAYS) or Commit.ALWAYS,
     )
 
 

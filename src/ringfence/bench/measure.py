@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.machine import machine
 from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
+from ringfence.bench.snapshots import snapshots
 from ringfence.bench.subject import QUICK, Bench, Measured
 
 Case = Callable[[Bench], Awaitable[Measured]]
@@ -26,6 +28,11 @@ CASES: dict[str, Case] = {
     "law": law,
     "evidence": evidence,
     "journal": journal,
+    "snapshots": snapshots,
+    "http_p50": http_p50,
+    "http_crowd": http_crowd,
+    "http_idle": http_idle,
+    "http_list": http_list,
     "neighbours": neighbours,
 }
 

@@ -85,6 +85,16 @@ JOURNAL_SCALE = Promise(
 )
 VERIFY_RATE = Promise("verify_rate", "records verified in a second of one core", 10_000, Sense.AT_LEAST, "records/s")
 VERIFY_MEMORY = Promise("verify_memory", "resident memory that verifying them adds", 32, unit="MB")
+SNAPSHOT_FIRST = Promise(
+    "snapshot_first", "first snapshot of 10,000 files and 200 MB, p50, to cp -a", 1.0, unit="x cp -a"
+)
+SNAPSHOT_NEXT = Promise("snapshot_next", "the same with 1 % changed, p50, to cp -a", 0.3, unit="x cp -a")
+HTTP_P50 = Promise("http_p50", "POST /sandbox/execs with wait, warm print(1), p50", 0.5)
+HTTP_CROWD_ERRORS = Promise("http_crowd_errors", "errors, 64 clients", 0, unit="answers")
+HTTP_CROWD_P99 = Promise("http_crowd_p99", "latency, 64 clients, p99 to bare's p99 with 64 threads", 1.0)
+HTTP_CROWD = Promise("http_crowd", "runs per second, 64 clients", 1.5, Sense.AT_LEAST)
+HTTP_IDLE = Promise("http_idle", "resident memory that 1,000 idle clients add", 50, unit="MB")
+HTTP_LIST = Promise("http_list", "first page of a list of 1,000,000 executions, p50, to 100", 1.3, unit="x small")
 
 PROMISES = (
     WARM_P50,
@@ -104,4 +114,12 @@ PROMISES = (
     JOURNAL_SCALE,
     VERIFY_RATE,
     VERIFY_MEMORY,
+    SNAPSHOT_FIRST,
+    SNAPSHOT_NEXT,
+    HTTP_P50,
+    HTTP_CROWD_ERRORS,
+    HTTP_CROWD_P99,
+    HTTP_CROWD,
+    HTTP_IDLE,
+    HTTP_LIST,
 )

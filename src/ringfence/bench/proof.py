@@ -37,7 +37,7 @@ _MS = 1000
 async def evidence(bench: Bench) -> Measured:
     """The warm, governed `print(1)` with its journal on this disk, and without any, in turn on one pool."""
     settings = bench.settings
-    with _on_disk(bench.home) as (home, refused):
+    with on_disk(bench.home) as (home, refused):
         if refused:
             return Measured((judged(promise.EVIDENCE, None, refused),))
         async with bench.open_both(home) as (recorded, unrecorded):
@@ -72,7 +72,7 @@ async def journal(bench: Bench) -> Measured:
     from ringfence.bench.verifying import verify_apart
 
     settings = bench.settings
-    with _on_disk(bench.home) as (home, refused):
+    with on_disk(bench.home) as (home, refused):
         if refused:
             promises = (promise.JOURNAL_SCALE, promise.VERIFY_RATE, promise.VERIFY_MEMORY)
             return Measured(tuple(judged(each, None, refused) for each in promises))
@@ -214,7 +214,7 @@ class _Opened:
 
 
 @contextmanager
-def _on_disk(place: Path) -> Iterator[tuple[Path, str]]:
+def on_disk(place: Path) -> Iterator[tuple[Path, str]]:
     """Yield a new home beside the one of this user, and why nothing measured in it would count, if so."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     with TemporaryDirectory(prefix="bench-", dir=place) as name:

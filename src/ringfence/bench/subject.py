@@ -54,6 +54,10 @@ class Settings:
     settle_seconds: float = 2.0
     journal_records: int = 1_000_000
     journal_rounds: int = 1000
+    snapshot_files: int = 10_000
+    snapshot_rounds: int = 5
+    http_crowd_seconds: float = 60.0
+    http_idle_clients: int = 1000
 
 
 QUICK = Settings(
@@ -66,6 +70,8 @@ QUICK = Settings(
     neighbour_runs=10,
     journal_records=50_000,
     journal_rounds=200,
+    snapshot_rounds=3,
+    http_crowd_seconds=6.0,
 )
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ringfence.capability.canonical import digest
-from ringfence.capability.glob import matches_below, matches_text, path_glob
+from ringfence.capability.glob import change_glob, matches_below, matches_text, path_glob
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
 
 if TYPE_CHECKING:
     import ipaddress
 
-    from ringfence.operation import brokered, workspace
+    from ringfence.operation import brokered
     from ringfence.operation.form import Operation
 
+_ON_PATHS = frozenset({"fs_read", "fs_write", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"}) | {
+    *("ws_commit", "ws_discard", "ws_pending")
+}
+_CHANGING = frozenset({"fs_write", "fs_mkdir", "fs_delete"})
 # Where a service that must not be reached from an agent usually is: this host, its neighbours, cloud metadata.
 PRIVATE_NETWORKS = frozenset(
     {
@@ -29,17 +34,21 @@ PRIVATE_NETWORKS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Denials:
-    """Globs of paths and domains, networks, ports and commands that nobody may use."""
+    """Globs of paths and domains, networks, ports and commands that nobody may use, or change."""
 
     paths: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     networks: frozenset[str] = frozenset()
     ports: frozenset[int] = frozenset()
     commands: frozenset[str] = frozenset()
+    changes: frozenset[str] = frozenset()
+    """Globs of what no run and no broker may change in a work directory."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", frozenset(map(path_glob, self.paths)))
         object.__setattr__(self, "domains", frozenset(map(_domain_glob, self.domains)))
+        if self.changes:
+            object.__setattr__(self, "changes", frozenset(map(change_glob, self.changes)))
         if not self.networks <= PRIVATE_NETWORKS:
             object.__setattr__(self, "networks", frozenset(str(_network(network)) for network in self.networks))
         object.__setattr__(self, "commands", frozenset(" ".join(command.split()) for command in self.commands))
@@ -55,10 +64,11 @@ class Denials:
     def refusal(self, operation: Operation) -> str | None:
         """Return what about `operation` is denied, or nothing."""
         match operation.kind:
-            case "fs_read" | "fs_write" | "fs_list" | "fs_stat" | "fs_mkdir" | "fs_delete":
-                return "denied_path" if self.denies_path(cast("brokered.FsRead", operation).path) else None
-            case "ws_diff" | "ws_snapshots" | "ws_snapshot" | "ws_restore" | "ws_reset" | "ws_snapshot_delete":
-                return "denied_path" if self.denies_path(cast("workspace.WsDiff", operation).path) else None
+            case kind if kind in _ON_PATHS:
+                path = cast("brokered.FsRead", operation).path
+                if self.denies_path(path):
+                    return "denied_path"
+                return "denied_change" if operation.kind in _CHANGING and self._denies(self.changes, path) else None
             case "net_http" | "browser_nav":
                 return self._refusal_of(cast("brokered.BrowserNav", operation).url)
             case "proc_exec":
@@ -69,12 +79,23 @@ class Denials:
 
     def denies_path(self, path: str) -> bool:
         """Whether a path, or a directory above it, is denied; a path that leads nowhere is."""
+        return self._denies(self.paths, path)
+
+    def denied_changes(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `paths`, relative to a work directory, that may not be changed."""
+        globs = [glob.casefold() for glob in self.changes]
+        return tuple(
+            path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in globs)
+        )
+
+    @staticmethod
+    def _denies(globs: frozenset[str], path: str) -> bool:
         try:
             # without regard to case: on some file systems `.ENV` is `.env`
             place = workspace_path(path).casefold()
         except InvalidRequest:
             return True
-        return any(matches_below(glob.casefold(), place) for glob in self.paths)
+        return any(matches_below(glob.casefold(), place) for glob in globs)
 
     def denies_domain(self, host: str) -> bool:
         """Whether the name of a host, in its one spelling, is denied."""

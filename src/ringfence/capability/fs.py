@@ -90,7 +90,7 @@ class FsRead(_Beneath):
     __slots__ = ()
     tag = "FsRead"
     name = "fs.read"
-    operations = frozenset({"fs_read", "ws_diff", "ws_snapshots"})
+    operations = frozenset({"fs_read", "ws_diff", "ws_snapshots", "ws_pending"})
 
 
 class FsWrite(_Beneath):
@@ -101,7 +101,7 @@ class FsWrite(_Beneath):
     name = "fs.write"
     operations = frozenset(
         {"fs_write", "fs_mkdir", "fs_delete", "ws_snapshot", "ws_restore", "ws_reset", "ws_snapshot_delete"}
-    )
+    ) | {"ws_commit", "ws_discard"}
 
 
 class FsList(_Beneath):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ringfence.errors import InvalidRequest
-from ringfence.operation.path import workspace_path
+from ringfence.operation.path import WORKSPACE, is_beneath, workspace_path
 
 _T = TypeVar("_T")
+_WORK = f"{WORKSPACE}/work"
 _UNSUPPORTED = frozenset("[]{}!\\")
 
 
@@ -26,6 +27,24 @@ def path_glob(pattern: object) -> str:
     if any("**" in name and name != "**" for name in path.split("/")):
         raise InvalidRequest(f"{path[:100]!a}: '**' must be a whole name", reason="invalid_glob")
     return path
+
+
+def change_glob(pattern: object) -> str:
+    """Return a glob of what a run may not change, in its one spelling: relative to its work directory.
+
+    Raises:
+        InvalidRequest: As `path_glob`; also when it means another part of the workspace, which no run changes.
+    """
+    if isinstance(pattern, str) and not pattern.startswith("/"):
+        pattern = f"work/{pattern}"
+    glob = path_glob(pattern)
+    if not is_beneath(glob, _WORK) or glob == _WORK:
+        raise InvalidRequest(
+            f"{str(pattern)[:100]!a} is not below the work directory",
+            reason="invalid_glob",
+            fix="write '**' for all of it",
+        )
+    return glob
 
 
 def is_glob(path: str) -> bool:

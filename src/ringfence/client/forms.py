@@ -28,6 +28,7 @@ class Asking:
     isolation: str = "auto"
     security_mode: str | None = None
     require_cgroups: bool = False
+    commit: str = "always"
     grant: tuple[str, str] | None = field(default=None, repr=False)
     """A signed grant, and the call it is presented for."""
 
@@ -64,11 +65,38 @@ def exec_form(operation: CodeRun, asking: Asking) -> dict[str, Any]:
     return body
 
 
+def process_form(
+    operation: CodeRun,
+    asking: Asking,
+    *,
+    terminal: tuple[int, int] | None,
+    idle_timeout: float | None,
+    interpreter: bool,
+) -> dict[str, Any]:
+    """Return the body that has the service start a process."""
+    body: dict[str, Any] = {**exec_form(operation, asking), "wait_ms": 0}
+    if interpreter:
+        body["interpreter"] = str(operation.language)
+        body["exec"] = {name: value for name, value in body["exec"].items() if name != "code"}
+    if terminal is not None:
+        body["terminal"] = {"rows": terminal[0], "columns": terminal[1]}
+    if idle_timeout is not None:
+        body["idle_timeout_ms"] = idle_timeout * 1000
+    if operation.ports:
+        body["ports"] = list(operation.ports)
+    return body
+
+
 def operation_form(operation: Brokered, asking: Asking) -> dict[str, Any]:
     """Return the body that has the service carry out a brokered operation."""
     from ringfence.operation.form import to_json  # not at the top: the command only runs code
 
-    return {"operation": to_json(operation), **_around(asking)}
+    body: dict[str, Any] = {"operation": to_json(operation)}
+    if asking.session_id is not None:
+        body["project_id"] = asking.session_id
+    if asking.correlation:
+        body["correlation"] = dict(asking.correlation)
+    return body
 
 
 def _around(asking: Asking) -> dict[str, Any]:
@@ -82,6 +110,8 @@ def _around(asking: Asking) -> dict[str, Any]:
         overrides["security_mode"] = asking.security_mode
     if asking.require_cgroups:
         overrides["require_cgroups"] = True
+    if asking.commit != "always":
+        overrides["commit"] = asking.commit
     if asking.role is not None:
         overrides["role"] = asking.role
     if overrides:

@@ -8,21 +8,26 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
 
 from ringfence.client.address import parse_address
-from ringfence.client.forms import Asking
+from ringfence.client.forms import Asking, process_form
 from ringfence.client.lane import Lane
-from ringfence.client.service import Service
+from ringfence.client.service import RUN_SECONDS, Service
 from ringfence.client.transport import Stop, Transport
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.operation.code import CodeRun
+from ringfence.outcome_form import read_member, read_object
 
 if TYPE_CHECKING:
     from ringfence.authority.layers import Request
     from ringfence.config import SandboxConfig
     from ringfence.operation.brokered import Brokered
-    from ringfence.outcome import OnOutput, Outcome
+    from ringfence.outcome import ExecutionResult, OnOutput, Outcome
+    from ringfence.processes.process import Process
+    from ringfence.processes.running import ProcessInfo
+    from ringfence.skills.skill import Skill, SkillOutcome
 
 KEY_VARIABLE: Final = "RINGFENCE_API_KEY"
 _T = TypeVar("_T")
@@ -36,7 +41,8 @@ class Remote:
         self._service = service
         self._lane = lane or Lane()
         self._asking = asking or Asking()
-        self._handles: set[str] = set()
+        self._taken: dict[str, Asking] = {}
+        """Temporary space that nobody has freed yet, and for whom it was taken."""
 
     @property
     def service(self) -> Service:
@@ -70,19 +76,77 @@ class Remote:
         Raises:
             RingfenceError: As the pipeline raises them; and what went wrong on the way to it.
         """
-        asking = replace(
-            self._asking,
-            limits=request.limits,
-            isolation=str(request.isolation),
-            security_mode=None if request.security_mode is None else str(request.security_mode),
-            require_cgroups=request.require_cgroups,
-        )
+        asking = self._within(request)
         told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
+        if isinstance(operation, CodeRun) and operation.process_id is not None:
+            return await self.wait(lambda stop: self._service.run_cell(operation, asking, told, stop))
         if isinstance(operation, CodeRun):
             return await self.wait(lambda stop: self._service.execute(operation, asking, told, stop))
         outcome = await self.wait(lambda stop: self._service.perform(operation, asking, told, stop))
         self._note_space(operation, outcome)
         return outcome
+
+    async def call(
+        self, method: str, target: str, form: Mapping[str, Any] | None = None, *, repeatable: bool = False
+    ) -> Any:
+        """Ask for something of the service, with JSON for JSON."""
+        asking = self._asking
+        _, answer = await self.wait(
+            lambda stop: self._service.call(
+                method, target, form, asking=asking, repeatable=repeatable, seconds=RUN_SECONDS, stop=stop
+            )
+        )
+        return answer
+
+    async def start_process(
+        self,
+        operation: CodeRun,
+        request: Request,
+        *,
+        terminal: tuple[int, int] | None,
+        idle_timeout: float | None,
+        interpreter: bool,
+    ) -> Process:
+        """Have the service start what goes on when its caller goes away."""
+        from ringfence.client.processes import RemoteProcess, read_info
+
+        asking = self._within(request)
+        form = process_form(operation, asking, terminal=terminal, idle_timeout=idle_timeout, interpreter=interpreter)
+        return RemoteProcess(self, read_info(await self.call("POST", "/sandbox/processes", form)))
+
+    async def processes(self) -> list[ProcessInfo]:
+        """List the processes of the service that the caller may know of."""
+        from ringfence.client.processes import read_info
+
+        answer = read_object(await self.call("GET", "/sandbox/processes"))
+        return [read_info(entry) for entry in read_member(answer, "items", list)]
+
+    async def process(self, process_id: str) -> Process:
+        """Return a process of the caller's."""
+        from ringfence.client.processes import RemoteProcess, read_info
+
+        answer = await self.call("GET", f"/sandbox/processes/{quote(process_id, safe='')}?max_bytes=1")
+        return RemoteProcess(self, read_info(answer))
+
+    async def result_of(self, exec_id: str) -> ExecutionResult:
+        """Return what came of an execution that is over."""
+        return self._service.result(await self.call("GET", f"/sandbox/execs/{quote(exec_id, safe='')}"))
+
+    async def skills(self) -> list[Skill]:
+        """Return the skills that the service offers."""
+        from ringfence.client.skills import list_skills  # not at the top: most managers call none
+
+        return await self.wait(lambda stop: list_skills(self._service, self._asking, stop))
+
+    async def invoke(
+        self, skill_id: str, inputs: Mapping[str, Any], request: Request, on_output: OnOutput | None = None
+    ) -> SkillOutcome:
+        """Have the service call a skill."""
+        from ringfence.client.skills import invoke_skill
+
+        asking = self._asking.within(request.limits)
+        told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
+        return await self.wait(lambda stop: invoke_skill(self._service, asking, skill_id, inputs, told, stop))
 
     async def wait(self, work: Callable[[Stop], _T]) -> _T:
         """Have a thread do what waits for the service; a cancelled task has it stopped, and waits until it has."""
@@ -101,22 +165,32 @@ class Remote:
         """Give the temporary space back that nobody has freed, and close the connections."""
         from ringfence.operation.brokered import TmpFree
 
-        while self._handles:
-            space = TmpFree(self._handles.pop())
+        while self._taken:
+            handle, asking = self._taken.popitem()
             with suppress(RingfenceError):  # a service that is gone has given it back itself
-                await self.wait(partial(self._service.perform, space, self._asking, None))
+                await self.wait(partial(self._service.perform, TmpFree(handle), asking, None))
         self._service.close()
+
+    def _within(self, request: Request) -> Asking:
+        return replace(
+            self._asking,
+            limits=request.limits,
+            isolation=str(request.isolation),
+            security_mode=None if request.security_mode is None else str(request.security_mode),
+            require_cgroups=request.require_cgroups,
+            commit=str(request.commit),
+        )
 
     def _with(self, asking: Asking) -> Remote:
         other = Remote(self._service, self._lane, asking)
-        other._handles = self._handles
+        other._taken = self._taken
         return other
 
     def _note_space(self, operation: Brokered, outcome: Outcome) -> None:
         if operation.kind == "tmp_alloc" and isinstance(handle := outcome.out.get("handle"), str):
-            self._handles.add(handle)
+            self._taken[handle] = self._asking
         elif operation.kind == "tmp_free":
-            self._handles.discard(getattr(operation, "handle", ""))
+            self._taken.pop(getattr(operation, "handle", ""), None)
 
 
 def connect(url: object, api_key: object = None, config: SandboxConfig | None = None) -> Remote:

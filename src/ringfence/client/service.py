@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -16,6 +17,8 @@ from ringfence.client.retry import Retrying
 from ringfence.client.transport import Dropped, Reply, Stop, Stopped, Transport
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.errors.form import read_problem
+from ringfence.isolation.capture import gap_line
+from ringfence.operation.code import check
 from ringfence.outcome_form import read_broker, read_result, wrong_form
 
 if TYPE_CHECKING:
@@ -43,12 +46,13 @@ class Service:
     def execute(
         self, operation: CodeRun, asking: Asking, on_output: OnOutput | None = None, stop: Stop | None = None
     ) -> ExecutionResult:
-        """Run code; when told to stop, the run is cancelled before `Stopped` is raised.
+        """Run code; when told to stop, or interrupted, the run is cancelled before that is raised.
 
         Raises:
             RingfenceError: What the pipeline refused or failed at, or the way to it.
         """
         stop, key, body = stop or Stop(), new_key(), exec_form(operation, asking)
+        check(operation)
         stop.wait(0)
         try:
             status, answer = self.call(
@@ -56,9 +60,9 @@ class Service:
                 seconds=RUN_SECONDS, stop=stop,
             )  # fmt: skip
             if status != 202:
-                return self._result(answer)
+                return self.result(answer)
             return self._follow(_exec_id(answer), asking, on_output, stop)
-        except Stopped:
+        except (Stopped, KeyboardInterrupt):
             self._cancel(body, asking, key)
             raise
 
@@ -79,11 +83,23 @@ class Service:
         )
         if operation.kind != "proc_exec":
             return read_broker(answer)
-        result = self._result(answer)
-        for name, data in (("stdout", result.stdout_raw), ("stderr", result.stderr_raw)):
-            if on_output is not None and data:
-                on_output(name, data)
-        return result
+        return _told(self.result(answer), on_output)
+
+    def run_cell(
+        self, operation: CodeRun, asking: Asking, on_output: OnOutput | None = None, stop: Stop | None = None
+    ) -> ExecutionResult:
+        """Run the next cell of an interpreter; it is interrupted when told to stop."""
+        target = f"/sandbox/processes/{quote(operation.process_id or '', safe='')}"
+        form: dict[str, Any] = {"code": operation.code}
+        if "wall_seconds" in asking.limits:
+            form["timeout_ms"] = asking.limits["wall_seconds"] * 1000
+        try:
+            _, answer = self.call("POST", f"{target}/cells", form, asking=asking, seconds=RUN_SECONDS, stop=stop)
+        except Stopped:
+            with suppress(RingfenceError):
+                self.call("POST", f"{target}/signal", {"signal": "INT"}, asking=asking, seconds=CANCEL_SECONDS)
+            raise
+        return _told(self.result(answer), on_output)
 
     def end_call(self, asking: Asking, stop: Stop | None = None) -> None:
         """Use up the grant that was presented for a call."""
@@ -153,7 +169,8 @@ class Service:
         """Close the connections that nobody uses."""
         self._transport.close()
 
-    def _result(self, answer: object) -> ExecutionResult:
+    def result(self, answer: object) -> ExecutionResult:
+        """Return the result that an answer tells of, its artifacts still there."""
         exec_id = answer.get("exec_id") if isinstance(answer, dict) else None
 
         def artifact(path: str, size: int, sha256: str) -> RemoteArtifact:
@@ -185,7 +202,7 @@ class Service:
                     for event in read_events(lines):
                         retrying = Retrying()
                         if event.kind == "result":
-                            return self._result(event.data)
+                            return _told(self.result(event.data), on_output, told)
                         if event.kind == "problem":
                             raise read_problem(event.data) or wrong_form("problem")
                         if event.kind == "output" and on_output is not None:
@@ -202,14 +219,12 @@ class Service:
 
     def _cancel(self, body: Mapping[str, Any], asking: Asking, key: str) -> None:
         """End the run that `key` began; nobody is left to be told if that fails, and its time limit ends it then."""
-        try:
+        with suppress(RingfenceError):
             _, answer = self.call(
                 "POST", "/sandbox/execs", {**body, "wait": False}, asking=asking, key=key, seconds=CANCEL_SECONDS
             )
             target = f"/sandbox/execs/{quote(_exec_id(answer), safe='')}/cancel"
             self.call("POST", target, asking=asking, repeatable=True, seconds=CANCEL_SECONDS)
-        except RingfenceError:
-            return
 
     def _problem(self, reply: Reply) -> RingfenceError:
         try:
@@ -225,7 +240,7 @@ class Service:
 
 def new_key() -> str:
     """Return a name for one request, by which the service knows it when it comes again."""
-    return f"rfi_{secrets.token_urlsafe(32)}"
+    return f"rfi_{os.urandom(32).hex()}"
 
 
 def _exec_id(answer: object) -> str:
@@ -236,12 +251,38 @@ def _exec_id(answer: object) -> str:
 
 
 def _tell(name: str, offset: int, data: bytes, told: dict[str, int], on_output: OnOutput) -> None:
-    """Pass on what is new of one stream: after a lost connection it begins again."""
+    """Pass on what is new of one stream: after a lost connection it begins again.
+
+    After a piece that the service no longer had, the rest of the stream is told from the result, in its order.
+    """
     known = told.get(name, 0)
-    new = data[max(0, known - offset) :]
-    if new:
+    if offset <= known < offset + len(data):
         told[name] = offset + len(data)
-        on_output(name, new)
+        on_output(name, data[known - offset :])
+
+
+def _told(
+    result: ExecutionResult, on_output: OnOutput | None, told: Mapping[str, int] | None = None
+) -> ExecutionResult:
+    """Return the result, with all of its output told that was not before."""
+    if on_output is not None:
+        known = told or {}
+        for name, raw, total, left_out in (
+            ("stdout", result.stdout_raw, result.stdout_bytes, result.stdout_left_out),
+            ("stderr", result.stderr_raw, result.stderr_bytes, result.stderr_left_out),
+        ):
+            if rest := _rest(raw, total, left_out, known.get(name, 0)):
+                on_output(name, rest)
+    return result
+
+
+def _rest(raw: bytes, total: int, left_out: int, known: int) -> bytes:
+    """Return what a stream has after the first `known` of its bytes, with a line where the result has no more of it."""
+    if not left_out or not known:
+        return raw[known:]
+    tail = raw.rpartition(gap_line(left_out))[2]
+    start = total - len(tail)
+    return tail[known - start :] if known >= start else gap_line(start - known) + tail
 
 
 def _json(body: bytes) -> Any:

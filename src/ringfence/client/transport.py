@@ -123,6 +123,7 @@ class Transport:
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []
         self._owner = os.getpid()
+        self._keeps = True
         self.known = False
         """Whether this service has ever answered."""
 
@@ -211,7 +212,8 @@ class Transport:
         return Lines(response.status, read, connection.close)
 
     def close(self) -> None:
-        """Close what nobody uses; whoever asks again connects again."""
+        """Close what nobody uses; whoever asks again connects for this once."""
+        self._keeps = False
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -266,7 +268,8 @@ class Transport:
 
     def _give_back(self, connection: _Connection, response: http.client.HTTPResponse) -> None:
         with self._lock:
-            if not response.will_close and connection.sock is not None and len(self._idle) < MOST_IDLE:
+            reusable = self._keeps and not response.will_close and connection.sock is not None
+            if reusable and len(self._idle) < MOST_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -327,13 +330,13 @@ class _Connection(http.client.HTTPConnection):
         """Connect, and look at the other side before it is told anything."""
         address = self._address
         if address.socket_path is not None:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         else:
             sock = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
         try:
             if address.socket_path is not None:
                 sock.settimeout(CONNECT_SECONDS)
-                sock.connect(address.socket_path)
+                _connect_file(sock, address.socket_path)
             else:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # a run may take an hour in which nobody speaks; a machine that is gone must not look like one
@@ -366,6 +369,16 @@ class _Connection(http.client.HTTPConnection):
     def is_quiet(self) -> bool:
         """Whether it can be used again."""
         return self.sock is not None and self.patient().is_quiet()
+
+
+def _connect_file(sock: socket.socket, path: str) -> None:
+    """Connect by descriptor: the path of a home may be longer than the address of a socket can be."""
+    folder, _, name = path.rpartition("/")
+    directory = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock.connect(f"/proc/self/fd/{directory}/{name}")
+    finally:
+        os.close(directory)
 
 
 def _secured(sock: socket.socket, host: str) -> socket.socket:

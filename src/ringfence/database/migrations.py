@@ -219,6 +219,12 @@ def _service(d: Dialect) -> tuple[str, ...]:
         ) {d.keyed}
         """,
         "CREATE INDEX service_exec_state ON service_exec (state, created_ms)",
+        # of a name that many tenants use, each finds its own without passing the others' by
+        *(
+            f"CREATE INDEX journal_exec_own_{field} ON journal_exec (tenant, {field}, started_ms, exec_id) "
+            f"WHERE tenant <> 'local' AND {condition}"
+            for field, condition in _OWN_INDEXES.items()
+        ),
     )
 
 
@@ -274,6 +280,12 @@ _INDEXES = {field: f"{field} IS NOT NULL" for field in _ID_FIELDS} | {
     "subject_id": "subject_id <> 'local'",
     "outcome": "outcome <> 'succeeded'",
 }
+_OWN_INDEXES = {
+    field: _INDEXES[field]
+    for field in (
+        "task_id", "turn_id", "conversation_id", "project_id", "skill_id", "user_id", "space_id", "outcome",
+    )
+}  # fmt: skip
 _STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service)
 VERSION: Final = len(_STEPS)
 """The newest version of the schema that this release knows."""

@@ -13,6 +13,7 @@ from ringfence.errors import (
     InternalError,
     InvalidRequest,
     IsolationUnavailable,
+    Overloaded,
     PathTraversalError,
     QuotaExceeded,
     RingfenceError,
@@ -39,6 +40,7 @@ _CLASSES: Final[Mapping[str, type[RingfenceError]]] = {
 _FINER: Final[Mapping[tuple[str, str], type[RingfenceError]]] = {
     (InvalidRequest.code, "path_traversal"): PathTraversalError,
     (CapabilityBlocked.code, "path_traversal"): PathTraversalError,
+    (QuotaExceeded.code, "queue_full"): Overloaded,
     (Unavailable.code, "isolation_unavailable"): IsolationUnavailable,
     (Unavailable.code, "cgroups_missing"): IsolationUnavailable,
     (Unavailable.code, "interpreter_unreadable"): IsolationUnavailable,
@@ -62,13 +64,16 @@ def read_problem(form: object) -> RingfenceError | None:
         return None
     if not isinstance(reason, str) or _WORD.match(reason) is None:
         return None
+    details = _details(form.get("details"))
     kind = _FINER.get((code, reason)) or _CLASSES.get(code, InternalError)
+    if code == CapabilityBlocked.code and "rule" in details:  # the guard said no, before anything was under way
+        kind = CapabilityBlocked
     error = kind(
         _harmless(told if isinstance(told, str) else reason),
         reason=reason,
         fix=_harmless(form["fix"]) if isinstance(form.get("fix"), str) else None,
     )
-    error.details = _details(form.get("details"))
+    error.details = details
     error.code = code  # a traversal under way has another than its class, and a newer release may have more
     return error
 

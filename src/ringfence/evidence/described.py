@@ -203,6 +203,9 @@ _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "proc_exec": lambda op: {"tool": op.tool, "arg_count": len(op.args)},
     "tmp_alloc": lambda op: {"size_bytes": op.size_bytes},
     "tmp_free": lambda op: {},  # noqa: ARG005  the handle is good for using the space
+    "ws_commit": lambda op: {"exec_id": op.exec_id, "force": op.force},
+    "ws_discard": lambda op: {"exec_id": op.exec_id},
+    "ws_pending": lambda op: {},  # noqa: ARG005  it has nothing to it
     "ws_snapshot": lambda op: {"label": op.label} if op.label else {},
     "ws_snapshots": lambda op: {},  # noqa: ARG005  there is nothing to say
     "ws_restore": lambda op: {"snapshot_id": op.snapshot_id, "snapshot_before": op.snapshot_before},
@@ -261,6 +264,8 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
             return brokered.TmpAlloc(_number(op["size_bytes"]))
         case "tmp_free":
             return brokered.TmpFree("")
+        case "ws_commit" | "ws_discard" | "ws_pending":
+            return from_json({"op": kind, **{name: op[name] for name in ("exec_id", "force") if name in op}})
         case "ws_snapshot" | "ws_snapshots" | "ws_restore" | "ws_reset" | "ws_diff" | "ws_snapshot_delete":
             return from_json({"op": kind, **{name: value for name, value in op.items() if name != "kind"}})
         case "secret_use":

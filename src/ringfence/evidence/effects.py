@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.operation import CodeRun
-from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Outcome, SandboxType
+from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Outcome, Pending, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation
@@ -115,9 +115,20 @@ def _add_files(record: dict[str, Any], result: ExecutionResult) -> None:
     ]
     effects += [_write(f"work/{name}", deleted=True, **kept) for name in changes.deleted[:MOST_NAMES]]
     record["side_effects"] = effects[:MOST_NAMES]
+    if changes.denied:
+        denied = [f"work/{path}" for path in changes.denied]
+        record["changes_denied"] = _names(denied, complete=True, escaped=_GUESTS)
+    if result.pending is not None:
+        record["pending"] = _pending(result.pending)
     left_out = len(left) + len(result.files_written) + len(changes.deleted) - MOST_NAMES
     if left_out > 0:
         record["side_effects_left_out"] = left_out
+
+
+def _pending(pending: Pending) -> dict[str, Any]:
+    """Tell how much waits to be decided on, or was only shown; what it is, the side effects say."""
+    counts = {name: len(getattr(pending, name)) for name in ("added", "modified", "deleted")}
+    return {**counts, "waits": pending.expires_at_ms is not None, "complete": pending.complete}
 
 
 def _write(path: str, **meta: bool | int | str) -> dict[str, Any]:

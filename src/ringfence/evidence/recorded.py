@@ -25,6 +25,7 @@ from ringfence.outcome import (
     FileChanges,
     Layers,
     Outcome,
+    Pending,
     SandboxType,
     Status,
 )
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 FORM: Final = 1
 _MOST_HEAD_BYTES = 64 * 1024 * 1024
 _APART = {"status", "stdout_raw", "stderr_raw", "sandbox_type", "isolation", "artifacts", "files_written"}
-_APART |= {"notes", "changes"}
+_APART |= {"notes", "changes", "pending"}
 _PLAIN = tuple(field.name for field in fields(ExecutionResult) if field.name not in _APART)
 
 
@@ -172,6 +173,7 @@ def _of_run(result: ExecutionResult) -> tuple[dict[str, Any], list[bytes]]:
         "files_written": list(result.files_written),
         "changes": asdict(result.changes),
         "notes": list(result.notes),
+        **({} if result.pending is None else {"pending": result.pending.to_dict()}),
         "plain": {name: getattr(result, name) for name in _PLAIN},
     }
     return form, [result.stdout_raw, result.stderr_raw, *(artifact.content for artifact in result.artifacts)]
@@ -195,8 +197,9 @@ def _run_of(form: Mapping[str, Any], blobs: list[bytes]) -> ExecutionResult:
         files_written=tuple(form["files_written"]),
         changes=_changes(form["changes"]),
         notes=tuple(form["notes"]),
+        pending=Pending.from_dict(form["pending"]) if "pending" in form else None,
     )
-    return replace(result, **{name: form["plain"][name] for name in _PLAIN})
+    return replace(result, **{name: form["plain"][name] for name in _PLAIN if name in form["plain"]})
 
 
 def _changes(form: Mapping[str, Any]) -> FileChanges:
@@ -206,6 +209,7 @@ def _changes(form: Mapping[str, Any]) -> FileChanges:
         uncollected=tuple((path, why) for path, why in form["uncollected"]),
         complete=form["complete"],
         kept=form["kept"],
+        denied=tuple(form.get("denied", ())),
     )
 
 

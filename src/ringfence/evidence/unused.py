@@ -260,7 +260,9 @@ _ALLOWING: Final[Mapping[str, Callable[[Any, _Touched], bool]]] = {
         BrowserUse(frozenset({verb})).refusal(cast("Any", touched.operation)) is None
     ),
     "env_allow": _env_name,
-    "open_ports": lambda port, touched: port == getattr(touched.operation, "port", None),
+    "open_ports": lambda port, touched: (
+        port == getattr(touched.operation, "port", None) or port in getattr(touched.operation, "ports", ())
+    ),
     "host_paths": lambda path, touched: (
         getattr(touched.operation, "kind", "") == "host_use" and is_beneath(touched.path, path)
     ),

@@ -49,17 +49,20 @@ def result_of(exec_id: str, cell: Cell, box: Observed, limits: Limits) -> Execut
     done = cell.done
     error, code, reason = _explained(cell, limits)
     over = done is None or done.ended
+    (stdout, stdout_left_out), (stderr, stderr_left_out) = cell.stdout.finish(), cell.stderr.finish()
     notes = () if done is None else done.notes
     return ExecutionResult(
         exec_id=exec_id,
         status=cell.status,
         exit_code=_exit_code(cell),
-        stdout_raw=bytes(cell.stdout.kept),
-        stderr_raw=bytes(cell.stderr.kept),
+        stdout_raw=stdout,
+        stderr_raw=stderr,
         stdout_bytes=cell.stdout.seen,
         stderr_bytes=cell.stderr.seen,
-        stdout_truncated=cell.stdout.seen > len(cell.stdout.kept),
-        stderr_truncated=cell.stderr.seen > len(cell.stderr.kept),
+        stdout_truncated=stdout_left_out > 0,
+        stderr_truncated=stderr_left_out > 0,
+        stdout_left_out=stdout_left_out,
+        stderr_left_out=stderr_left_out,
         killed_by=cell.killed_by,
         error=error,
         error_code=code,

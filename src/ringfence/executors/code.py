@@ -16,7 +16,7 @@ from ringfence.executors.beside import in_a_thread
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.ports import EVERYTHING, Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
+from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
@@ -26,6 +26,7 @@ _EXPLANATIONS = {
     "wall_timeout": "the run was ended at its wall-clock limit of {limits.wall_seconds:g} s",
     "cpu_timeout": "the run was ended at its cpu-time limit of {limits.cpu_seconds:g} s",
     "idle_timeout": "the run was ended because it neither said nor was told anything for as long as it may",
+    "budget": "the run was ended where the budget for its output was used up",
     "cancelled": "the run was ended by its caller",
     "memory": "the run was ended at its memory limit of {limits.memory_bytes} bytes",
     "unknown": "the run was ended from outside",
@@ -55,7 +56,8 @@ class CodeExecutor:
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)
             spec = replace(spec, terminal=True)
-        job = Job(operation.language, operation.code, operation.args, operation.env, operation.stdin, profile.limits)
+        program = operation.language, operation.code, operation.args, operation.env, operation.stdin
+        job = Job(*program, profile.limits, ctx.most_output)
         if not self._keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
@@ -68,7 +70,7 @@ class CodeExecutor:
                 ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(worker.harvest, profile.limits, keeping_of(profile))
+                    harvest = await in_a_thread(worker.harvest, profile.limits, keeping_of(ctx))
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost
@@ -139,9 +141,12 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
         )
 
 
-def keeping_of(profile: Profile) -> Keeping:
-    """Return which of the files a run leaves may stay."""
-    return Keeping(profile.keeps("work"), profile.keeps("artifacts")) if profile.confined else EVERYTHING
+def keeping_of(ctx: ExecCtx) -> Keeping:
+    """Return which of the files a run leaves may stay, and whether at once."""
+    profile = ctx.profile
+    if not profile.confined:
+        return Keeping(None, None, ctx.exec_id, profile.commit, profile.denials)
+    return Keeping(profile.keeps("work"), profile.keeps("artifacts"), ctx.exec_id, profile.commit, profile.denials)
 
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant: str = LOCAL) -> WorkerSpec:
@@ -167,6 +172,11 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, li
         # the program did nothing wrong, so its status stays; who looks for the rest learns where it went
         error = f"artifacts beyond {limits.artifact_bytes} bytes or {limits.artifact_count} files were left out"
         code, reason = "QUOTA.BUDGET_EXCEEDED", "artifacts"
+    if harvest.changes.denied and status in (Status.SUCCEEDED, Status.FAILED):
+        # whatever it says of itself, what it did is refused; a run that was ended says so first
+        more = len(harvest.changes.denied) - 1
+        error = f"the policy lets nobody change work/{harvest.changes.denied[0]}{f' and {more} more' if more else ''}"
+        status, code, reason = Status.DENIED, "SANDBOX.CAPABILITY_BLOCKED", "change_denied"
     exit_code = ending.exit_code
     if ending.signal is not None and ending.killed_by is None:
         exit_code = 128 + ending.signal
@@ -178,8 +188,10 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, li
         stderr_raw=ending.stderr,
         stdout_bytes=ending.stdout_bytes,
         stderr_bytes=ending.stderr_bytes,
-        stdout_truncated=ending.stdout_bytes > len(ending.stdout),
-        stderr_truncated=ending.stderr_bytes > len(ending.stderr),
+        stdout_truncated=ending.stdout_left_out > 0,
+        stderr_truncated=ending.stderr_left_out > 0,
+        stdout_left_out=ending.stdout_left_out,
+        stderr_left_out=ending.stderr_left_out,
         killed_by=ending.killed_by,
         error=error,
         error_code=code,
@@ -194,6 +206,7 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, li
         artifacts=harvest.artifacts,
         files_written=harvest.files_written,
         changes=harvest.changes,
+        pending=harvest.pending,
         tasks_peak=ending.tasks_peak,
         notes=harvest.notes,
     )

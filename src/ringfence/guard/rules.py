@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
@@ -17,10 +17,12 @@ from ringfence.authority.levels import ApprovalMode, Decision, RiskLevel, SideEf
 from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
+from ringfence.capability.capabilities import Capabilities
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTraversalError, ToolDenied
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
+from ringfence.operation.needs import PortOpen
 from ringfence.operation.path import workspace_path
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
@@ -92,6 +94,10 @@ def manifest(case: Case) -> Answer:
     refusal = case.profile.declared.refusal(case.operation)
     if refusal is None:
         return _YES["manifest"]
+    port = _closed_port(case.operation, case.profile.declared)
+    if port is not None:
+        detail = f"the policy opens no port {port} for {case.profile.tool_name or 'no tool'}: see open_ports"
+        return Answer("manifest", _DENY, CapabilityBlocked.code, "port", detail)
     if refusal == "path":  # it does declare such operations, elsewhere
         return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
     if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
@@ -115,6 +121,9 @@ def capability(case: Case) -> Answer:
     refusal = case.profile.capabilities.refusal(case.operation)
     if refusal is None:
         return _YES["capability"]
+    port = _closed_port(case.operation, case.profile.capabilities)
+    if port is not None:
+        return Answer("capability", _DENY, CapabilityBlocked.code, "port", f"port {port} is not granted")
     if case.operation.kind == "proc_exec":
         return Answer("capability", _DENY, ToolDenied.code, "argument", refusal)
     return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation), refusal)
@@ -281,6 +290,13 @@ def _subject_of(operation: Operation) -> tuple[Subject, str] | None:
             return Subject.DOMAIN, url
     path = getattr(operation, "path", None)
     return None if path is None else (Subject.PATH, path)
+
+
+def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:
+    """Return the first port that code asks for and may not have, where nothing else is wrong with it."""
+    if not isinstance(operation, CodeRun) or not operation.ports or not allowed.allows(replace(operation, ports=())):
+        return None
+    return next((port for port in operation.ports if not allowed.allows(PortOpen(port))), None)
 
 
 def _reason_of(operation: Operation) -> str:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ringfence.operation.workspace import WorkspaceOperation
+from ringfence.operation.workspace_proposals import ProposalOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,5 +151,6 @@ class TmpFree:
 
 FsOperation = FsRead | FsWrite | FsList | FsStat | FsMkdir | FsDelete
 TmpOperation = TmpAlloc | TmpFree
+Filing = FsOperation | TmpOperation | WorkspaceOperation | ProposalOperation
 Browsing = BrowserNav | BrowserExtract | BrowserScreenshot
-Brokered = FsOperation | NetHttp | Browsing | ProcExec | TmpOperation | WorkspaceOperation
+Brokered = Filing | NetHttp | Browsing | ProcExec

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ringfence.errors import InvalidRequest
-from ringfence.operation import brokered, code, needs, workspace
+from ringfence.operation import brokered, code, needs, workspace, workspace_proposals
 from ringfence.operation.path import workspace_path
 from ringfence.operation.target import METHODS, target
 
@@ -48,6 +48,8 @@ def summary(operation: Operation) -> str:
             return f"tmp.alloc:{operation.size_bytes}"
         case brokered.TmpFree():
             return "tmp.free"
+        case workspace_proposals.WsCommit() | workspace_proposals.WsDiscard():
+            return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.exec_id)}"
         case workspace.WsRestore() | workspace.WsSnapshotDelete():
             return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.snapshot_id)}"
         case needs.SecretUse():
@@ -237,6 +239,9 @@ _KINDS: dict[str, type[brokered.Brokered]] = {
         brokered.ProcExec,
         brokered.TmpAlloc,
         brokered.TmpFree,
+        workspace_proposals.WsCommit,
+        workspace_proposals.WsDiscard,
+        workspace_proposals.WsPending,
         workspace.WsSnapshot,
         workspace.WsSnapshots,
         workspace.WsRestore,
@@ -274,6 +279,9 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
     },
     "tmp_alloc": {"size_bytes": ("size_bytes", _amount, _REQUIRED)},
     "tmp_free": {"handle": ("handle", _text, _REQUIRED)},
+    "ws_commit": {"exec_id": ("exec_id", _text, _REQUIRED), "force": ("force", _flag, False)},
+    "ws_discard": {"exec_id": ("exec_id", _text, _REQUIRED)},
+    "ws_pending": {},
     "ws_snapshot": {"label": ("label", _label, "")},
     "ws_snapshots": {},
     "ws_restore": {**_SNAPSHOT, **_BEFORE},

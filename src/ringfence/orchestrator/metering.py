@@ -40,7 +40,12 @@ class Metering:
         patience = profile.limits.wall_seconds
         held = await self._admission.reserve(chain, most, ctx.exec_id, least=least, wait_seconds=patience)
         self._reservation = held
-        return replace(ctx, profile=spending.within(profile, held), reserved=held.amounts)
+        return replace(
+            ctx,
+            profile=spending.within(profile, held),
+            reserved=held.amounts,
+            most_output=spending.most_output(held),
+        )
 
     def measured(self, outcome: Outcome) -> None:
         """Charge what `outcome` says was used, instead of all that was reserved."""

@@ -37,9 +37,8 @@ from ringfence.ports import Attachment, Clock, EvidenceSink, ExecCtx, Executor, 
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
-    from ringfence.operation.brokered import FsOperation, ProcExec, TmpOperation
+    from ringfence.operation.brokered import Filing, ProcExec
     from ringfence.operation.form import Operation
-    from ringfence.operation.workspace import WorkspaceOperation
     from ringfence.orchestrator.metering import Metering
 
 _BOUNDS = tuple(
@@ -115,7 +114,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: FsOperation | TmpOperation | WorkspaceOperation,
+        operation: Filing,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,

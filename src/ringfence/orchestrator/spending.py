@@ -15,7 +15,7 @@ from ringfence.operation.form import Operation
 from ringfence.operation.workspace import WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
-_LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=0, file_count=0, memory_mb_s=1, disk_bytes=0)
+_LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=0, memory_mb_s=1, disk_bytes=0)
 
 
 def chain_of(profile: Profile, session_id: str | None) -> Chain:
@@ -41,7 +41,7 @@ def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
         concurrent=1,
         cpu_ms=round(limits.cpu_seconds * 1000),
         wall_ms=wall_ms,
-        bytes_out=limits.stdout_bytes + limits.stderr_bytes,
+        bytes_out=max(limits.max_bytes_out, limits.stdout_bytes + limits.stderr_bytes),
         file_count=limits.artifact_count,
         memory_mb_s=-(-limits.memory_bytes * wall_ms // (MIB * 1000)),
         disk_bytes=limits.disk_bytes,
@@ -82,6 +82,13 @@ def within(profile: Profile, reservation: Reservation) -> Profile:
         max_bytes_in=min(limits.max_bytes_in, bytes_in) if isinstance(bytes_in, int) else limits.max_bytes_in,
     )
     return profile if narrowed == limits else replace(profile, limits=narrowed)
+
+
+def most_output(reservation: Reservation) -> int | None:
+    """Return how much a run may say in all before it is ended; without a budget for it, what is too much is cut."""
+    held = reservation.amounts.bytes_out
+    is_bound = any(hold.kind == "bytes_out" for hold in reservation.holds)
+    return held if is_bound and isinstance(held, int) else None
 
 
 def usage_of(outcome: Outcome) -> Usage:

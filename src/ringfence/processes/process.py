@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.processes.running import MOST_READ, ProcessOutput, Running
+from ringfence.processes.running import MOST_READ, ProcessInfo, ProcessOutput, Running
 
 
 class Process:
@@ -38,8 +38,18 @@ class Process:
 
     @property
     def terminal(self) -> tuple[int, int] | None:
-        """The rows and columns it was started with, where it has a terminal."""
-        return self._running.about.terminal
+        """The rows and columns of its terminal, where it has one."""
+        return self._running.terminal
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left, and its end is on record."""
+        return self._running.is_over
+
+    @property
+    def info(self) -> ProcessInfo:
+        """What a list shows of it."""
+        return self._running.info()
 
     async def poll(
         self, stdout_offset: int = 0, stderr_offset: int = 0, max_bytes: int = MOST_READ, wait_seconds: float = 0.0

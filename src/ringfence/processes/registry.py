@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringfence.errors import InvalidRequest, QuotaExceeded
-from ringfence.outcome import ExecutionResult, Status
+from ringfence.outcome import ExecutionResult
 from ringfence.processes import records
-from ringfence.processes.running import Running
+from ringfence.processes.running import ProcessInfo, Running
 
 if TYPE_CHECKING:
     from ringfence.interpreter.conversation import Conversation
@@ -29,29 +29,10 @@ class Bounds:
     over_bytes: int = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
-    """One process as a list shows it."""
-
-    process_id: str
-    exec_id: str
-    state: Status
-    exit_code: int | None
-    killed_by: str | None
-    language: str
-    session_id: str | None
-    terminal: tuple[int, int] | None
-    ports: tuple[int, ...]
-    started_ms: int
-    stdout_bytes: int
-    stderr_bytes: int
-
-
 @dataclass(slots=True)
 class _Entry:
     running: Running
     owner: object
-    started_ms: int
 
 
 class Registry:
@@ -93,9 +74,9 @@ class Registry:
             RingfenceError: Whatever kept it from starting; then there is no process.
         """
         self._require_room(about.tenant)
-        running = Running(about, lambda: self._started(about))
+        running = Running(about, lambda: self._started(about), started_ms=self._clock.now_ms())
         running.conversation = conversation
-        self._entries[about.process_id] = _Entry(running, owner, self._clock.now_ms())
+        self._entries[about.process_id] = _Entry(running, owner)
         running.live(run(running), lambda: self._ended(running))
         try:
             await running.under_way()
@@ -120,7 +101,8 @@ class Registry:
 
     def listed(self, tenant: str | None) -> list[ProcessInfo]:
         """Return the tenant's processes, those that are over and still known included; the oldest first."""
-        return [_info(entry) for entry in self._entries.values() if tenant in (None, entry.running.about.tenant)]
+        known = [entry.running for entry in self._entries.values()]
+        return [running.info() for running in known if tenant in (None, running.about.tenant)]
 
     async def end_all(self, owner: object) -> None:
         """End the processes of `owner`, and wait until nothing of them is left."""
@@ -158,22 +140,3 @@ class Registry:
             if count > bounds.over or weight > bounds.over_bytes or (mine and of_tenant > bounds.over_per_tenant):
                 del self._entries[running.about.process_id]
                 count, of_tenant, weight = count - 1, of_tenant - mine, weight - running.weight
-
-
-def _info(entry: _Entry) -> ProcessInfo:
-    running = entry.running
-    about = running.about
-    return ProcessInfo(
-        about.process_id,
-        about.exec_id,
-        running.state,
-        running.exit_code,
-        running.ended().killed_by if running.is_over else None,
-        about.language,
-        about.session_id,
-        about.terminal,
-        about.ports,
-        entry.started_ms,
-        running.stdout.end,
-        running.stderr.end,
-    )

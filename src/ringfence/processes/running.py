@@ -39,6 +39,25 @@ class ProcessOutput:
     stderr: Piece
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One process as a list shows it."""
+
+    process_id: str
+    exec_id: str
+    state: Status
+    exit_code: int | None
+    killed_by: str | None
+    language: str
+    session_id: str | None
+    terminal: tuple[int, int] | None
+    """Rows and columns, as they are now."""
+    ports: tuple[int, ...]
+    started_ms: int
+    stdout_bytes: int
+    stderr_bytes: int
+
+
 Announce = Callable[[], Awaitable[None]]
 """Makes durable that a process starts."""
 
@@ -46,9 +65,10 @@ Announce = Callable[[], Awaitable[None]]
 class Running:
     """Implements `ports.Attachment`; of the event loop it was started in."""
 
-    def __init__(self, about: Started, announce: Announce) -> None:
+    def __init__(self, about: Started, announce: Announce, *, started_ms: int = 0) -> None:
         """Nothing runs yet."""
         self.about = about
+        self.started_ms = started_ms
         self.terminal = about.terminal
         self.idle_seconds = about.idle_seconds
         self.ports = about.ports
@@ -139,6 +159,24 @@ class Running:
         artifacts = sum(len(artifact.content) for artifact in self.result.artifacts)
         return kept + len(self.result.stdout_raw) + len(self.result.stderr_raw) + artifacts
 
+    def info(self) -> ProcessInfo:
+        """Return it as a list shows it."""
+        about = self.about
+        return ProcessInfo(
+            about.process_id,
+            about.exec_id,
+            self.state,
+            self.exit_code,
+            self.ended().killed_by if self.is_over else None,
+            about.language,
+            about.session_id,
+            self.terminal,
+            about.ports,
+            self.started_ms,
+            self.stdout.end,
+            self.stderr.end,
+        )
+
     def ended(self) -> Ended:
         """Return what is told of its end."""
         if self.result is not None:
@@ -226,6 +264,7 @@ class Running:
         """
         check_size((rows, columns))
         self._require_controls().resize(rows, columns)
+        self.terminal = rows, columns
 
     def signal(self, name: str) -> None:
         """Send it a signal, by a name such as `INT`; on a terminal an interrupt is for whoever is in the foreground.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ringfence.authority.layers import read_overrides
-from ringfence.authority.levels import NetMode
+from ringfence.authority.levels import Commit, NetMode
 from ringfence.authority.limit_names import check_stated, stated
 from ringfence.capability.limits import Limits
 from ringfence.errors import Denied, InvalidRequest
@@ -94,7 +94,7 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
     cwd = _cwd(asked.get("cwd"))
     if cwd != WORKING_DIRECTORY:
         code = _from_directory(kind, cwd, code)
-    timeout, limits = _limits(body.get("policy_overrides") or {})
+    timeout, limits, commit = _asked(body.get("policy_overrides") or {})
     request = ExecutionRequest(
         code=code,
         language=_LANGUAGES[kind],
@@ -107,6 +107,7 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
         packages=asked.get("packages") or (),
         preload=asked.get("preload") or (),
         limits=limits,
+        commit=commit,
     )
     return ExecForm(body, request, project_id, replace(correlation, project_id=project_id), cwd)
 
@@ -200,8 +201,8 @@ def _from_directory(kind: str, cwd: str, code: str) -> str:
     return f"cd -- {shlex.quote(cwd)} || exit; {code}"
 
 
-def _limits(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None]:
-    """Return the timeout and the other limits that are asked for; how far they may go is for the policy to say."""
+def _asked(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None, str | None]:
+    """Return the timeout, the other limits and what is to become of changes; how far is for the policy to say."""
     by_field: Mapping[str, Any] = overrides.get("limits") or {}
     named = {name: value for name, value in overrides.items() if name != "limits" and name not in _OF_THE_SERVICE}
     for name, usual in _OF_THE_SERVICE.items():
@@ -224,7 +225,8 @@ def _limits(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None]:
     check_stated(by_field)
     stated_ones: dict[str, Any] = {name: stated(name, value) for name, value in by_field.items()} | dict(asked.limits)
     timeout = stated_ones.pop("wall_seconds", None)
-    return timeout, replace(Limits(), **stated_ones) if stated_ones else None
+    commit = None if asked.commit is Commit.ALWAYS else str(asked.commit)
+    return timeout, replace(Limits(), **stated_ones) if stated_ones else None, commit
 
 
 def _stdin(asked: Mapping[str, Any]) -> bytes:

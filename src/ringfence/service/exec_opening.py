@@ -8,9 +8,11 @@ from ringfence.identifiers import TimeOrdered
 from ringfence.service.admission import Caps
 from ringfence.service.exec_finder import Finder
 from ringfence.service.exec_store import ExecStore
-from ringfence.service.execs import Execs
+from ringfence.service.execs import Execs, Runs
 
 if TYPE_CHECKING:
+    from ringfence.evidence.correlation import Correlation
+    from ringfence.service.callers import Principal
     from ringfence.service.house import House
     from ringfence.service.settings import ServiceSettings
 
@@ -20,8 +22,15 @@ _TENANTS_IN_LINE = 4
 
 def open_execs(house: House) -> Execs:
     """Return the queue of `house`; `Execs.start` takes over what an earlier service had promised."""
+
+    def runs_for(who: Principal, project_id: str | None, correlation: Correlation) -> Runs:
+        manager = house.manager_for(who, project_id, correlation)
+        # a name that is no skill's is a name of the caller's own, and says nothing about what is allowed
+        skill_id = correlation.skill_id
+        return manager if skill_id is None or skill_id not in house.skills else manager.on_behalf_of(skill_id)
+
     return Execs(
-        house.manager_for,
+        runs_for,
         ExecStore(house.database),
         Finder(house.database, house.files_home),
         clock=house.clock,

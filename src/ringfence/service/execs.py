@@ -188,7 +188,7 @@ class Execs:
         live = self._live.get(exec_id)
         if live is not None and sees(who, live.who.tenant):
             if live.task is not None and not live.finished.done():
-                live.task.cancel()
+                _cancel(live.task)
                 await asyncio.shield(live.finished)
             if live.error is None:
                 return {**live.row(), **live.view}
@@ -213,7 +213,7 @@ class Execs:
         ring = forgotten(view["status"], after) if known is None else known.ring
 
         async def conclude() -> View | RingfenceError:
-            return view if known is None or known.error is None else known.error
+            return exec_views.answer_of(view) if known is None or known.error is None else known.error
 
         return Stream(ring, conclude)
 
@@ -271,7 +271,7 @@ class Execs:
         self._is_closing = True
         for live in [each for each in self._live.values() if each.status is Status.QUEUED]:
             if live.task is not None:
-                live.task.cancel()
+                _cancel(live.task)
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._drain_seconds)
@@ -359,7 +359,7 @@ class Execs:
                 (live.finished, leaving), timeout=self._longest_wait, return_when=asyncio.FIRST_COMPLETED
             )
             if leaving.done() and live.status is Status.QUEUED and live.task is not None:
-                live.task.cancel()
+                _cancel(live.task)
         finally:
             leaving.cancel()
 
@@ -417,6 +417,11 @@ class Execs:
                 continue
             if question.fits({**live.form.correlation.members(), "tenant": live.who.tenant}):
                 yield Position(live.created_ms, live.exec_id), live.line()
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel a task after its first step: one that never took it could not tell anybody that it ended."""
+    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def _draining() -> Unavailable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ringfence.version import __version__
 if TYPE_CHECKING:
     from ringfence.service.house import House
 
+_REMEMBERED_SECONDS = 1.0
 _docker = DockerWatch()
 
 
@@ -82,8 +84,11 @@ def look(house: House, *, everywhere: bool) -> dict[str, Any]:
 
 
 def is_well(house: House) -> bool:
-    """Whether the service takes work: what everybody may know; costs no more than asking."""
-    return not house.draining and is_writable(house.files_home / "workspace") is None
+    """Whether the service takes work: what everybody may know, and what costs no more than asking, however often."""
+    now = time.monotonic()
+    if now - house.looked_at > _REMEMBERED_SECONDS:
+        house.looked_at, house.was_writable = now, is_writable(house.files_home / "workspace") is None
+    return not house.draining and house.was_writable
 
 
 def _backends(house: House) -> list[dict[str, Any]]:

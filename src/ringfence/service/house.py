@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence.clock import SystemClock
 from ringfence.config import SandboxConfig
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ringfence.service.settings import ServiceSettings
 
 _ids = TimeOrdered()
+_Found = TypeVar("_Found")
 
 
 def _set_event() -> asyncio.Event:
@@ -52,12 +55,17 @@ class House:
     skills: Any = None
     """The skills that are offered, where there are any."""
     tallies: Tallies = field(default_factory=Tallies)
+    readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "ringfence-reads"))
+    """Where whole journals are read: whoever runs something must not wait for those who look back."""
     draining: bool = False
     """Whether no new work is taken any more."""
     opened: bool = True
     under_way: int = 0
     """How many requests that change something are being answered."""
     idle: asyncio.Event = field(default_factory=_set_event)
+    looked_at: float = float("-inf")
+    """When the disk was last looked at for whoever has no key; see `health.is_well`."""
+    was_writable: bool = True
 
     @property
     def files_home(self) -> Path:
@@ -82,6 +90,10 @@ class House:
         known = {"envelope_id": _ids.new("ev"), "time_ms": self.clock.now_ms(), "tenant": "local"}
         await journal.record({"type": kind, **known, **members})
 
+    async def look_back(self, read: Callable[..., _Found], *arguments: Any) -> _Found:
+        """Return what `read` finds in the evidence, in a thread of those who read it."""
+        return await asyncio.get_running_loop().run_in_executor(self.readers, partial(read, *arguments))
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """Count a request that changes something, while it is answered."""
@@ -99,14 +111,17 @@ class House:
         self.draining = True
 
     async def start(self) -> None:
-        """Begin to fill the pool, and take over what a service that is gone had promised.
+        """Begin to fill the pool, open the queue, and take over what a service that is gone had promised.
 
         Raises:
             Unavailable: The database cannot be used.
         """
+        from ringfence.service.exec_opening import open_execs
+
         _ = self.manager.engine
-        if self.execs is not None:
-            await self.execs.start()
+        if self.execs is None:
+            self.execs = open_execs(self)
+        await self.execs.start()
 
     async def drain(self) -> None:
         """Take nothing new; let what runs end within `drain_seconds`, and cancel the rest."""
@@ -123,6 +138,7 @@ class House:
         self.begin_draining()
         if self.opened:
             self.opened = False
+            await asyncio.to_thread(self.readers.shutdown, cancel_futures=True)
             await self.manager.cleanup()
             await asyncio.to_thread(self.database.close)
 

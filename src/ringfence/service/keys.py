@@ -11,6 +11,7 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -122,14 +123,16 @@ class ApiKeys:
         """Return every key, oldest first."""
         with self._database.reading() as cursor:
             rows = cursor.execute(f"SELECT {_COLUMNS} FROM api_key").fetchall()  # noqa: S608  names of our columns
-        found = (ApiKey(row[0], row[1], Access(row[2]), row[3], bytes(row[4]), *row[5:]) for row in rows)
-        return tuple(sorted(found, key=lambda key: (key.created_ms, key.key_id)))
+        return tuple(sorted(map(_from_row, rows), key=lambda key: (key.created_ms, key.key_id)))
 
     def get(self, key_id: str) -> ApiKey | None:
         """Return a key by its id."""
         if _KEY_ID.match(key_id) is None:
             return None
-        return next((key for key in self.all() if key.key_id == key_id), None)
+        with self._database.reading() as cursor:
+            one = f"SELECT {_COLUMNS} FROM api_key WHERE key_id = ?"  # noqa: S608  names of our columns
+            row = cursor.execute(one, (key_id,)).fetchone()
+        return None if row is None else _from_row(row)
 
     def revoke(self, key_id: str) -> ApiKey:
         """Make a key void, for every process and at once; one that is void already stays so.
@@ -165,9 +168,12 @@ class ApiKeys:
         found = _KEY.match(text)
         if found is None:
             return None
-        if not self._is_fresh():
-            await asyncio.to_thread(self._read)
-        key = self._known.get(found[1])
+        if self._shared:  # others make and revoke keys too, and tell nobody here
+            key = await asyncio.to_thread(self.get, found[1])
+        else:
+            if not self._is_fresh():
+                await asyncio.to_thread(self._read)
+            key = self._known.get(found[1])
         # an unknown id takes as long as a wrong secret
         matches = hmac.compare_digest(_digest(text), _NO_DIGEST if key is None else key.digest)
         if key is None or not matches or key.state(self._clock.now_ms()) != "active":
@@ -176,7 +182,7 @@ class ApiKeys:
 
     def _is_fresh(self) -> bool:
         """Whether what is remembered is what is kept: one `stat` tells, and no more than seconds without it."""
-        if self._shared or time.monotonic() - self._read_at > _LONGEST_TRUST:
+        if time.monotonic() - self._read_at > _LONGEST_TRUST:
             return False
         return self._stamp == self._stamp_now()
 
@@ -214,6 +220,10 @@ def told(key: ApiKey) -> dict[str, Any]:
         "every_tenant": key.tenant == EVERY_TENANT,
     }
     return members if key.expires_ms is None else {**members, "expires_at_ms": key.expires_ms}
+
+
+def _from_row(row: Sequence[Any]) -> ApiKey:
+    return ApiKey(row[0], row[1], Access(row[2]), row[3], bytes(row[4]), *row[5:])
 
 
 def _digest(text: str) -> bytes:

@@ -37,6 +37,8 @@ class ServiceSettings:
     max_header_bytes: int = 32 * 1024
     read_seconds: float = 20.0
     """How long a request may take to arrive."""
+    write_seconds: float = 60.0
+    """How long a client may leave an answer unread."""
     keep_alive_seconds: float = 30.0
     max_connections: int = 4096
     cors_origins: tuple[str, ...] = ()
@@ -176,6 +178,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "max_body_bytes": _number(1024, 1 << 30),
         "max_header_bytes": _number(1024, 1 << 20),
         "read_seconds": _number(0.1, 3600, whole=False),
+        "write_seconds": _number(0.1, 3600, whole=False),
         "keep_alive_seconds": _number(0.1, 3600, whole=False),
         "max_connections": _number(1, 1_000_000),
         "cors_origins": _list(lambda text: _ORIGIN.match(text) is not None, "origins such as https://example.org"),

@@ -18,7 +18,7 @@ MAX_CHARACTERS: Final = 512
 MAX_STATES: Final = 1024
 MAX_STEPS: Final = 1_000_000
 _PLAIN_FLAGS = re.UNICODE.value
-_MOST_KNOWN = 4096
+_MOST_KNOWN = 65_536
 _END = -1
 
 _Accepts = Callable[[str], bool]
@@ -83,7 +83,7 @@ class Pattern:
             return self._reached(self._accepted(active, char), at, last)
         known = self._known.get((active, char))
         if known is None:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) * len(self._steps) >= _MOST_KNOWN:  # each may hold every state
                 self._known.clear()
             known = self._known[active, char] = self._reached(self._accepted(active, char), at, last)
         return known

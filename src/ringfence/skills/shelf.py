@@ -19,6 +19,7 @@ from ringfence.authority.manifest_reader import MAX_BYTES as MAX_MANIFEST_BYTES
 from ringfence.errors import InvalidRequest, RingfenceError, Unavailable
 from ringfence.skills.skill import Skill, read_skill
 from ringfence.workspaces.beneath import open_beneath, open_regular
+from ringfence.workspaces.place import check_names
 
 MANIFEST: Final = "manifest.json"
 TEMPLATE_ID: Final = "text.count"
@@ -191,6 +192,7 @@ def read_directory(directory: Path, name: str) -> tuple[bytes, dict[str, bytes]]
             files[path] = content
     finally:
         os.close(fd)
+    check_names((f"skill/{path}" for path in files), under="inputs")  # they are to lie in a box under these
     if MANIFEST not in files:
         raise _refused(f"there is no {MANIFEST}", "copy one from the template")
     return files.pop(MANIFEST), files

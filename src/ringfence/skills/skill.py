@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,16 +12,18 @@ from ringfence.authority import strict_json
 from ringfence.authority.finding import Finding, Severity, errors
 from ringfence.authority.levels import SideEffect
 from ringfence.authority.manifest import Manifest
-from ringfence.authority.manifest_reader import read_manifest
+from ringfence.authority.manifest_reader import load_manifest, read_manifest
 from ringfence.capability.canonical import digest
 from ringfence.capability.capabilities import Capabilities
 from ringfence.errors import InvalidRequest, Unavailable
+from ringfence.operation.code import Language
 from ringfence.outcome import ExecutionResult
 from ringfence.skills import schema
 from ringfence.skills.confinement import reads_part_of_work
 from ringfence.skills.entry import Entry, entry_of, require_image
 from ringfence.skills.validation import schema_problems
 
+_TOLD = ("tool", "capabilities", "digest", "available", "unavailable_reason")
 _READING = frozenset({SideEffect.NONE, SideEffect.READ})
 
 
@@ -31,6 +34,8 @@ class Skill:
     manifest: Manifest
     files: Mapping[str, bytes]
     entry: Entry
+    told: Mapping[str, Any] | None = None
+    """What a service says of it, whose files are not here."""
 
     @property
     def id(self) -> str:
@@ -50,6 +55,8 @@ class Skill:
     @property
     def unavailable(self) -> str | None:
         """Why it cannot be called on this machine, or nothing."""
+        if self.told is not None:
+            return self.told["unavailable_reason"]  # type: ignore[no-any-return]
         try:
             require_image(self.manifest.runtime)
         except Unavailable as error:
@@ -59,6 +66,8 @@ class Skill:
     @cached_property
     def digest(self) -> str:
         """The hash of everything that it is: manifest and files."""
+        if self.told is not None:
+            return str(self.told["digest"])
         return digest({name: _hash(content) for name, content in {**self.files, "": self.manifest.text}.items()})
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,6 +130,21 @@ def read_skill(
     if entry is None or errors(findings):
         return None, findings
     return Skill(manifest, dict(files), entry), findings
+
+
+def skill_told(form: object) -> Skill:
+    """Read what `Skill.to_dict` wrote, of a skill that lies elsewhere.
+
+    Raises:
+        InvalidRequest: It is no such thing.
+    """
+    if not isinstance(form, dict) or form.keys() < set(_TOLD):
+        raise InvalidRequest("that is no skill", reason="invalid_manifest")
+    if not isinstance(form["digest"], str) or not isinstance(form["unavailable_reason"], str | None):
+        raise InvalidRequest("that is no skill", reason="invalid_manifest")
+    written = {name: value for name, value in form.items() if name not in _TOLD and value != ""}
+    manifest = load_manifest(json.dumps(written).encode())
+    return Skill(manifest, {}, Entry(Language.PYTHON), {name: form[name] for name in _TOLD})
 
 
 def _of_interface(manifest: Manifest, file: str) -> list[Finding]:

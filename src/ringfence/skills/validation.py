@@ -20,7 +20,7 @@ from ringfence.skills.schema import DRAFTS, Problem, size_of
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-MAX_CHECKS: Final = 500_000
+MAX_CHECKS: Final = 200_000
 MOST_TOLD: Final = 20
 
 

@@ -5,21 +5,35 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
-from ringfence.errors import QuotaExceeded
+from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.errors import CapabilityBlocked, QuotaExceeded
 from ringfence.workspaces.beneath import open_beneath
-from ringfence.workspaces.changes import MAX_DEPTH, is_opaque
 from ringfence.workspaces.free_space import require_free_space
 from ringfence.workspaces.names import harmless_path
-from ringfence.workspaces.tree import Walk, open_readable
+from ringfence.workspaces.survey import MOST_ENTRIES as MOST_ENTRIES
+from ringfence.workspaces.survey import Kind, Step
+from ringfence.workspaces.survey import survey as survey
+from ringfence.workspaces.touching import Touched, touched
+from ringfence.workspaces.tree import open_readable
 
 _CHUNK = 1024 * 1024
-MOST_ENTRIES = 4_194_304  # four times the highest inode limit: a bound, not a quota
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+class ChangeDenied(CapabilityBlocked):
+    """What a run changed touches what nobody may change, so none of it is kept."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        """`paths` are relative to the work directory, and harmless."""
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        super().__init__(
+            f"the policy lets nobody change work/{paths[0]}{more}", reason="change_denied", count=len(paths)
+        )
+        self.paths = paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +47,6 @@ class CommitReport:
     inodes: int
 
 
-class Kind(Enum):
-    """What one entry of an upper asks for."""
-
-    FILE = auto()
-    LINK = auto()
-    DIRECTORY = auto()
-    OPAQUE = auto()
-    WHITEOUT = auto()
-    SPECIAL = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One entry of an upper (or of a work directory), without any descriptor."""
-
-    path: bytes
-    kind: Kind
-    mode: int
-    size: int
-
-
 @dataclass(slots=True)
 class _Node:
     size: int
@@ -65,7 +58,15 @@ class _Node:
         return self.size + sum(size for size, _ in below), 1 + sum(count for _, count in below)
 
 
-def commit(upper_fd: int, target_fd: int, *, staging_fd: int, max_bytes: int, max_inodes: int) -> CommitReport:
+def commit(
+    upper_fd: int,
+    target_fd: int,
+    *,
+    staging_fd: int,
+    max_bytes: int,
+    max_inodes: int,
+    denials: Denials = NO_DENIALS,
+) -> CommitReport:
     """Apply the upper of a dead run to `target_fd`; the caller holds the session's lock.
 
     Every file is first copied into `staging_fd` (same filesystem), then renamed into place: a full disk changes
@@ -75,12 +76,47 @@ def commit(upper_fd: int, target_fd: int, *, staging_fd: int, max_bytes: int, ma
     dropped, as is what they replaced.
 
     Raises:
+        ChangeDenied: It touches what `denials` says nobody may change; nothing was changed.
         QuotaExceeded: The session would hold more than `max_bytes` or `max_inodes`, or the disk is too full; nothing
             was changed.
     """
-    # Marks of deletion are entries of the upper but not of the session: hence twice.
-    steps = survey(upper_fd, max_entries=2 * max_inodes, layered=True)
+    steps = survey_upper(upper_fd, max_inodes)
     present = survey(target_fd, max_entries=MOST_ENTRIES, layered=False)
+    if denials.changes:
+        require_allowed(touched(present, steps), denials)
+    size, inodes = require_quota(present, steps, max_bytes=max_bytes, max_inodes=max_inodes)
+    empty(staging_fd)
+    require_free_space(staging_fd, size_of(steps))
+    for index, step in enumerate(steps):
+        stage(upper_fd, staging_fd, step, str(index))
+    return apply(steps, target_fd, staging_fd, bytes_after=size, inodes_after=inodes)
+
+
+def survey_upper(upper_fd: int, max_inodes: int) -> list[Step]:
+    """List what a dead run wrote; marks of deletion are entries of the upper but not of the session: hence twice."""
+    return survey(upper_fd, max_entries=2 * max_inodes, layered=True)
+
+
+def require_allowed(changes: Iterable[bytes] | dict[bytes, Touched], denials: Denials) -> None:
+    """Refuse to touch what nobody may change.
+
+    Raises:
+        ChangeDenied: Naming the paths.
+    """
+    names = {os.fsdecode(path): path for path in changes}
+    refused = denials.denied_changes(sorted(names))
+    if refused:
+        raise ChangeDenied(tuple(harmless_path(names[name]) for name in refused))
+
+
+def require_quota(
+    present: Sequence[Step], steps: Sequence[Step], *, max_bytes: int, max_inodes: int
+) -> tuple[int, int]:
+    """Return the bytes and inodes a work directory will hold.
+
+    Raises:
+        QuotaExceeded: That is more than it may.
+    """
     size, inodes = totals_after(present, steps)
     if size > max_bytes or inodes > max_inodes:
         raise QuotaExceeded(
@@ -91,18 +127,26 @@ def commit(upper_fd: int, target_fd: int, *, staging_fd: int, max_bytes: int, ma
             inodes=inodes,
             max_inodes=max_inodes,
         )
-    empty(staging_fd)
-    require_free_space(staging_fd, sum(step.size for step in steps if step.kind is Kind.FILE))
-    for index, step in enumerate(steps):
-        _stage(upper_fd, staging_fd, step, str(index))
+    return size, inodes
+
+
+def size_of(steps: Iterable[Step]) -> int:
+    """Return how many bytes are to be copied."""
+    return sum(step.size for step in steps if step.kind is Kind.FILE)
+
+
+def apply(
+    steps: Sequence[Step], target_fd: int, staging_fd: int, *, bytes_after: int, inodes_after: int
+) -> CommitReport:
+    """Put what was staged under the numbers of its steps into its places."""
     for index, step in enumerate(steps):
         _apply(target_fd, staging_fd, step, str(index))
     return CommitReport(
         written=sum(step.kind in (Kind.FILE, Kind.LINK) for step in steps),
         deleted=sum(step.kind in (Kind.WHITEOUT, Kind.OPAQUE) for step in steps),
         dropped=tuple(harmless_path(step.path) for step in steps if step.kind is Kind.SPECIAL),
-        bytes=size,
-        inodes=inodes,
+        bytes=bytes_after,
+        inodes=inodes_after,
     )
 
 
@@ -131,39 +175,14 @@ def _put(siblings: dict[bytes, _Node], name: bytes, step: Step) -> None:
             siblings.pop(name, None)
 
 
-def survey(root_fd: int, *, max_entries: int, layered: bool) -> list[Step]:
-    """List everything below `root_fd`; `layered` when it is an upper, whose marks mean deletion.
-
-    Raises:
-        QuotaExceeded: There are more entries, or deeper ones, than a session may hold.
-    """
-    walk = Walk(root_fd, max_entries=max_entries, max_depth=MAX_DEPTH)
-    steps = []
-    for entry in walk:
-        if entry.is_file:
-            kind = Kind.FILE
-        elif entry.is_link:
-            kind = Kind.LINK
-        elif entry.is_directory:
-            kind = Kind.OPAQUE if layered and is_opaque(entry) else Kind.DIRECTORY
-        else:
-            kind = Kind.WHITEOUT if layered and entry.is_whiteout else Kind.SPECIAL
-        size = entry.status.st_size if kind in (Kind.FILE, Kind.LINK) else 0
-        steps.append(Step(entry.path, kind, stat.S_IMODE(entry.status.st_mode), size))
-    if not walk.complete:
-        raise QuotaExceeded(
-            "too many files, or directories too deep, for a session", reason="workspace_disk", max_inodes=max_entries
-        )
-    return steps
-
-
 def empty(directory_fd: int) -> None:
     """Remove everything below a directory of ours."""
     for name in os.listdir(directory_fd):
         _remove(directory_fd, os.fsencode(name))
 
 
-def _stage(upper_fd: int, staging_fd: int, step: Step, staged: str) -> None:
+def stage(upper_fd: int, staging_fd: int, step: Step, staged: str) -> None:
+    """Copy what a step brings, if it brings anything, to a name of ours."""
     if step.kind not in (Kind.FILE, Kind.LINK):
         return
     with _parent_of(upper_fd, step.path) as (parent, name):

@@ -30,6 +30,7 @@ from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.limits import MIB
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult
+from ringfence.workspaces.artifact_quota import count_again, reserved
 from ringfence.workspaces.beneath import MAX_NAME_BYTES, make_parents, open_beneath, open_regular
 from ringfence.workspaces.free_space import KEEP_FREE_BYTES, require_free_space
 from ringfence.workspaces.names import harmless_path
@@ -38,7 +39,7 @@ from ringfence.workspaces.session import SessionWorkspace, is_plain_name, projec
 OURS: Final = ("stdout.txt", "stderr.txt", "manifest.json", "meta.json")
 MOST_BYTES: Final = 2048 * MIB
 MOST_DOCUMENT_BYTES: Final = 64 * MIB
-MOST_OUTPUT_BYTES: Final = 64 * MIB
+MOST_OUTPUT_BYTES: Final = 65 * MIB  # the highest limit, and the line that says what was left out
 """What is left on the disk: the evidence lies on the same one, and guests must not be able to fill it."""
 
 _SMALL = MIB
@@ -97,8 +98,8 @@ def write_exec_files(
     Raises:
         InvalidRequest: An id is no plain name.
         PathTraversalError: Something in the way was replaced by a link.
-        QuotaExceeded: It is more than `max_bytes`, or less than `keep_free_bytes` would be left on the disk; nothing
-            was written.
+        QuotaExceeded: It is more than `max_bytes`, or more than the project may keep, or less than `keep_free_bytes`
+            would be left on the disk; nothing was written.
         Unavailable: It cannot be written; nothing was.
     """
     _require_name(exec_id)
@@ -109,6 +110,8 @@ def write_exec_files(
     with (
         SessionWorkspace.create(home, project_id, tenant=tenant) as workspace,
         _counted(home, workspace.artifacts_fd, size),
+        # five entries are ours: the directory and four files
+        reserved(workspace.directory_fd, workspace.artifacts_fd, size, 5 + len(result.artifacts)),
     ):
         require_free_space(workspace.artifacts_fd, size, keep=keep_free_bytes)
         draft = f".{exec_id}.{secrets.token_hex(8)}"
@@ -194,10 +197,22 @@ def prune_exec_files(home: Path, before_ms: int, *, held: Callable[[str], bool] 
                 if artifacts is None:
                     continue
                 try:
-                    gone += _prune(artifacts, before_ms, held)
+                    pruned = _prune(artifacts, before_ms, held)
+                    if pruned:
+                        _count_again(home, f"workspace/{projects}/{project}")
+                    gone += pruned
                 finally:
                     os.close(artifacts)
     return tuple(gone)
+
+
+def _count_again(home: Path, project: str) -> None:
+    fd = _open(home, project)
+    if fd is not None:
+        try:
+            count_again(fd)
+        finally:
+            os.close(fd)
 
 
 # --- writing ---

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ringfence.authority.levels import Commit
 from ringfence.capability.limits import Limits
 from ringfence.errors import QuotaExceeded
-from ringfence.outcome import FileChanges
+from ringfence.outcome import FileChanges, Pending
 from ringfence.ports import EVERYTHING, Harvest, Keeping
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 _MAX_WRITTEN = 10_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What became of a session's changes."""
+
+    kept: bool = True
+    pending: Pending | None = None
+    denied: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,16 +90,16 @@ class RunDirectory:
         return written(upper, max_entries=_MAX_WRITTEN, layered=self.session is not None)
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
-        """Read artifacts and changes; with a session, keep the changes if every one of them may stay."""
+        """Read artifacts and changes; with a session, do with the changes as `keeping` says: all of them or none."""
         found = self._artifacts(limits, keeping)
         notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
-        kept = True
+        kept = _Kept()
         with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and (changes.files or changes.deleted):
-                kept = _may_stay(changes, keeping, notes) and self._commit(self.session, upper, limits, notes)
+                kept = self._keep(self.session, upper, limits, keeping, notes, changes)
         if not changes.complete:
             notes.append(f"files_written lists the first {_MAX_WRITTEN} entries only")
         more = FileChanges(
@@ -97,9 +107,11 @@ class RunDirectory:
             deleted=changes.deleted,
             uncollected=tuple((lost.path, lost.reason) for lost in found.skipped),
             complete=changes.complete and found.complete,
-            kept=kept,
+            kept=kept.kept,
+            denied=kept.denied,
         )
-        return Harvest(found.artifacts, files, tuple(notes), more, changed=bool(changes.files or changes.deleted))
+        changed = kept.pending is None and bool(changes.files or changes.deleted)
+        return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
 
     def _artifacts(self, limits: Limits, keeping: Keeping) -> Collection:
         from ringfence.workspaces.collect import Skipped, collect
@@ -121,14 +133,43 @@ class RunDirectory:
         before = self._placed.get(name)
         return before is None or _changed_at(upper, name) != before
 
-    def _commit(self, session: SessionWorkspace, upper: int, limits: Limits, notes: list[str]) -> bool:
+    def _keep(
+        self,
+        session: SessionWorkspace,
+        upper: int,
+        limits: Limits,
+        keeping: Keeping,
+        notes: list[str],
+        changes: Changes,
+    ) -> _Kept:
+        if not _may_stay(changes, keeping, notes):
+            return _Kept(False)
+        from ringfence.workspaces import proposals
+        from ringfence.workspaces.commit import ChangeDenied
+
+        bounds = proposals.Bounds(limits.disk_bytes, limits.inodes, keeping.denials)
         try:
-            report = session.commit(upper, max_bytes=limits.disk_bytes, max_inodes=limits.inodes)
+            match keeping.commit:
+                case Commit.NEVER:
+                    return _Kept(False, proposals.look(session, keeping.exec_id, upper, bounds))
+                case Commit.ASK:
+                    fresh = session.generation() == self.generation
+                    pending, gone = proposals.propose(session, keeping.exec_id, upper, bounds, fresh=fresh)
+                    notes += [f"the proposal of {exec_id} gave way to this one" for exec_id in gone]
+                    return _Kept(False, pending)
+                case Commit.ALWAYS:
+                    pass
+            report = session.commit(
+                upper, max_bytes=limits.disk_bytes, max_inodes=limits.inodes, denials=keeping.denials
+            )
+        except ChangeDenied as error:
+            notes.append(f"the changes to the session's files were not kept: {error}")
+            return _Kept(False, denied=error.paths[:_MAX_WRITTEN])
         except QuotaExceeded as error:
             notes.append(f"the changes to the session's files were not kept: {error}")
-            return False
+            return _Kept(False)
         notes += [f"{path} is not a file, directory or link and was not kept" for path in report.dropped]
-        return True
+        return _Kept()
 
     def close(self) -> None:
         """Let go of the file system; the kernel frees it."""

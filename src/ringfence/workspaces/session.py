@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from ringfence.authority.caller import LOCAL, check_tenant
+from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.errors import InvalidRequest
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import exchange, flush, make_parents, open_beneath
@@ -48,7 +49,7 @@ class SessionWorkspace:
         self.work_fd = open_beneath(directory_fd, "work", _DIRECTORY)
         self.inputs_fd = open_beneath(directory_fd, "inputs", _DIRECTORY)
         self.artifacts_fd = open_beneath(directory_fd, "artifacts", _DIRECTORY)
-        self._staging_fd = open_beneath(directory_fd, "staging", _DIRECTORY)
+        self.staging_fd = open_beneath(directory_fd, "staging", _DIRECTORY)
 
     @classmethod
     def create(cls, home: Path, session_id: str, *, tenant: str = LOCAL) -> Self:
@@ -76,6 +77,11 @@ class SessionWorkspace:
             os.close(home_fd)
 
     @property
+    def directory_fd(self) -> int:
+        """The project's own directory, where no guest can reach."""
+        return self._directory_fd
+
+    @property
     def owner(self) -> Owner | None:
         """The host uid and gid that every run of this session must have; `None` when that is the caller's own."""
         status = os.fstat(self.work_fd)
@@ -91,15 +97,21 @@ class SessionWorkspace:
         self._find_work()
         return read
 
-    def commit(self, upper_fd: int, *, max_bytes: int, max_inodes: int) -> CommitReport:
+    def commit(self, upper_fd: int, *, max_bytes: int, max_inodes: int, denials: Denials = NO_DENIALS) -> CommitReport:
         """Apply what a dead run wrote; commits of one session wait for each other.
 
         Raises:
+            ChangeDenied: It touches what `denials` says nobody may change; nothing was changed.
             QuotaExceeded: The session would grow beyond its quota; nothing was changed.
         """
         with self.changing():
             return commit(
-                upper_fd, self.work_fd, staging_fd=self._staging_fd, max_bytes=max_bytes, max_inodes=max_inodes
+                upper_fd,
+                self.work_fd,
+                staging_fd=self.staging_fd,
+                max_bytes=max_bytes,
+                max_inodes=max_inodes,
+                denials=denials,
             )
 
     def usage(self) -> Usage:
@@ -121,22 +133,22 @@ class SessionWorkspace:
         with self._changing() as owner:
             try:
                 with acting_as(owner):
-                    empty(self._staging_fd)
-                    os.mkdir("work", 0o700, dir_fd=self._staging_fd)
-                    made = open_beneath(self._staging_fd, "work", _DIRECTORY)
+                    empty(self.staging_fd)
+                    os.mkdir("work", 0o700, dir_fd=self.staging_fd)
+                    made = open_beneath(self.staging_fd, "work", _DIRECTORY)
                     try:
                         fill(made)
                         os.fchmod(made, 0o755)
                     finally:
                         os.close(made)
-                flush(self._staging_fd)
+                flush(self.staging_fd)
                 # as ourselves: the session's owner may not write where its directories are
-                exchange(self._staging_fd, "work", self._directory_fd, "work")
+                exchange(self.staging_fd, "work", self._directory_fd, "work")
                 os.fsync(self._directory_fd)
                 self._find_work()
             finally:
                 with acting_as(owner):
-                    empty(self._staging_fd)
+                    empty(self.staging_fd)
 
     @contextmanager
     def holding(self) -> Iterator[Owner | None]:
@@ -158,7 +170,7 @@ class SessionWorkspace:
 
     def close(self) -> None:
         """Give up the descriptors; the files stay."""
-        for fd in (self.work_fd, self.inputs_fd, self.artifacts_fd, self._staging_fd, self._directory_fd):
+        for fd in (self.work_fd, self.inputs_fd, self.artifacts_fd, self.staging_fd, self._directory_fd):
             os.close(fd)
 
     def __enter__(self) -> Self:
@@ -168,6 +180,19 @@ class SessionWorkspace:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def open_beside(self, name: str) -> int:
+        """Open a directory of ours beside `work`, made at first use: its owner's to write in, and no guest's to see."""
+        with _locked(self._directory_fd):
+            try:
+                return open_beneath(self._directory_fd, name, _DIRECTORY)
+            except FileNotFoundError:
+                os.mkdir(name, 0o700, dir_fd=self._directory_fd)
+            fd = open_beneath(self._directory_fd, name, _DIRECTORY)
+            self._find_work()
+            if self.owner is not None:
+                os.fchown(fd, *self.owner)
+            return fd
 
     @contextmanager
     def using(self) -> Iterator[None]:

@@ -107,7 +107,7 @@ def taken_bytes(store: int) -> int:
 
 def unknown() -> InvalidRequest:
     """Return the one answer to every id that is no snapshot of this session, whatever it may be elsewhere."""
-    return InvalidRequest("there is no such snapshot", reason="not_found")
+    return InvalidRequest("there is no such snapshot", reason="not_found", fix="list those there are")
 
 
 class Contents:

@@ -29,6 +29,8 @@ TINY = Settings(
     settle_seconds=0,
     journal_records=2000,
     journal_rounds=100,
+    snapshot_files=200,
+    snapshot_rounds=2,
 )
 
 

@@ -126,5 +126,5 @@ def test_a_timeout_is_explained_and_a_plain_failure_speaks_for_itself() -> None:
 
 
 def test_cut_output_is_said_with_its_numbers() -> None:
-    result = ExecutionResult(status=Status.SUCCEEDED, stdout_raw=b"xx", stdout_bytes=9, stdout_truncated=True)
-    assert truncation_line(result) == "ringfence: output was cut: stdout after 2 of 9 bytes\n"
+    result = ExecutionResult(status=Status.SUCCEEDED, stdout_bytes=9, stdout_truncated=True, stdout_left_out=7)
+    assert truncation_line(result) == "ringfence: what is kept of this run leaves out 7 of 9 bytes of stdout\n"

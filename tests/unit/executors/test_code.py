@@ -81,6 +81,7 @@ def test_a_result_says_what_was_seen_from_outside() -> None:
         stderr=b"c",
         stdout_bytes=9,
         stderr_bytes=1,
+        stdout_left_out=7,
         elapsed_seconds=0.25,
         cpu_ms=12,
         memory_peak_bytes=4096,
@@ -88,6 +89,7 @@ def test_a_result_says_what_was_seen_from_outside() -> None:
     artifact = Artifact("plot.png", 3, "00")
     result = result_of("ex_1", worker_of(), ending, Harvest((artifact,), ("a.txt",), ("a note",)), LIMITS)
     assert (result.stdout, result.stdout_bytes, result.stdout_truncated) == ("ab", 9, True)
+    assert (result.stdout_left_out, result.stderr_left_out) == (7, 0)
     assert (result.stderr, result.stderr_bytes, result.stderr_truncated) == ("c", 1, False)
     assert (result.elapsed_ms, result.cpu_ms, result.memory_peak_bytes) == (250.0, 12, 4096)
     assert (result.artifacts, result.files_written, result.notes) == ((artifact,), ("a.txt",), ("a note",))

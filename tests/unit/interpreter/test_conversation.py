@@ -77,7 +77,7 @@ async def conversation(program: str | None = None) -> AsyncIterator[Conversation
 
 
 def out(cell: Cell) -> str:
-    return bytes(cell.stdout.kept).decode()
+    return cell.stdout.finish()[0].decode()
 
 
 def value(cell: Cell) -> str | None:
@@ -98,7 +98,7 @@ async def test_output_of_the_cell_and_of_its_children_is_told_before_its_end() -
                 f"import os, sys\nprint({number}); os.system('echo child'); print('err', file=sys.stderr)", LIMITS
             )
             assert sorted(out(cell).split()) == sorted([str(number), "child"])
-            assert bytes(cell.stderr.kept) == b"err\n"
+            assert cell.stderr.finish()[0] == b"err\n"
 
 
 async def test_an_error_has_the_lines_of_the_cell_and_none_of_ours() -> None:
@@ -107,7 +107,7 @@ async def test_an_error_has_the_lines_of_the_cell_and_none_of_ours() -> None:
         assert cell.status is Status.FAILED
         assert cell.done is not None
         assert cell.done.error == "ZeroDivisionError: division by zero"
-        shown = bytes(cell.stderr.kept).decode()
+        shown = cell.stderr.finish()[0].decode()
         assert "<cell 1>" in shown
         assert "return 1 / 0" in shown
         assert "run_cell" not in shown
@@ -206,7 +206,7 @@ async def test_output_beyond_its_cap_is_counted_and_not_kept() -> None:
     async with conversation() as talk:
         cell = await talk.run("print('x' * 1_000_000)", Limits(stdout_bytes=1000))
         assert cell.stdout.seen == 1_000_001
-        assert len(cell.stdout.kept) <= 1200
+        assert cell.stdout.held <= 1200
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.conftest import Databases
@@ -292,6 +293,34 @@ def test_a_list_by_any_field_can_be_read_off_its_index_without_sorting(databases
     plan = " ".join(seen)
     assert f"journal_exec_{field}" in plan
     assert not any(word in plan for word in ("TEMP B-TREE", "Sort"))
+
+
+@pytest.mark.parametrize("field", ["task_id", "project_id", "skill_id", "outcome"])
+def test_a_tenant_finds_its_own_without_passing_others_by(databases: Databases, field: str) -> None:
+    database = databases.open()
+    with database.transaction() as cursor:
+        for number in range(40):
+            tenant = "acme" if number % 8 else "other"
+            each = Exec(f"ex-{number:02}", 1, number, number, number, "failed", tenant=tenant)
+            named: dict[str, Any] = {field: "x"}
+            store.close_exec(cursor, replace(each, **named))
+        filters = {"tenant": "other", field: "x", "tool_name": "y"}
+        plan: list[str] = []
+
+        class Spy:
+            def execute(self, statement: str, values: tuple[str | int, ...] = (), /) -> Cursor:
+                explain = "EXPLAIN QUERY PLAN" if databases.url is None else "EXPLAIN"
+                plan.extend(str(line) for line in cursor.execute(f"{explain} {statement}", values).fetchall())
+                return cursor.execute(statement, values)
+
+        if databases.url is not None:
+            for way in ("seqscan", "bitmapscan", "sort"):
+                cursor.execute(f"SET LOCAL enable_{way} = off")
+        finding.list_execs(Spy(), filters, before=(9, "z"))  # type: ignore[arg-type]
+        assert f"journal_exec_own_{field}" in " ".join(plan)
+        assert not any(word in " ".join(plan) for word in ("TEMP B-TREE", "Sort"))
+        del filters["tool_name"]
+        assert names(finding.list_execs(cursor, filters)) == [f"ex-{number:02}" for number in range(32, -1, -8)]
 
 
 def test_checkpoints_are_kept_once_and_in_order(database: Database) -> None:

@@ -4,17 +4,19 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.workspaces.acting import acting_as
 from ringfence.workspaces.changes import Changes, written
-from ringfence.workspaces.commit import CommitReport, Kind, Step, totals_after
+from ringfence.workspaces.commit import CommitReport, totals_after
 from ringfence.workspaces.ids import SESSION_UIDS
 from ringfence.workspaces.session import SessionWorkspace, Usage
+from ringfence.workspaces.survey import Kind, Step
 
-MANY = {"max_bytes": 1_000_000, "max_inodes": 100}
+MANY: dict[str, Any] = {"max_bytes": 1_000_000, "max_inodes": 100}
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def test_what_a_run_wrote_is_there_for_the_next(session: SessionWorkspace, tmp_p
     assert report == CommitReport(written=2, deleted=0, dropped=(), bytes=3, inodes=3)
     assert tree_of(session) == {"a": b"1", "d": None, "d/b": b"22"}
     assert session.usage() == Usage(bytes=3, inodes=3)
-    assert os.listdir(session._staging_fd) == []
+    assert os.listdir(session.staging_fd) == []
 
 
 def test_whiteouts_opaque_directories_and_changed_types_are_applied(session: SessionWorkspace, tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_setuid_bits_stay_behind_and_the_executable_bit_does_not(session: Sessio
 
 
 @pytest.mark.parametrize("quota", [{"max_bytes": 4, "max_inodes": 100}, {"max_bytes": 100, "max_inodes": 2}])
-def test_a_commit_over_quota_changes_nothing(session: SessionWorkspace, tmp_path: Path, quota: dict[str, int]) -> None:
+def test_a_commit_over_quota_changes_nothing(session: SessionWorkspace, tmp_path: Path, quota: dict[str, Any]) -> None:
     one = upper_of(session, tmp_path / "one")
     as_guest(session, one, {"a": b"1"})
     session.commit(one, **quota)

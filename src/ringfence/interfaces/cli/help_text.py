@@ -13,10 +13,12 @@ ringfence: run what a model wrote, in real isolation.
   ringfence grant issue|attenuate|inspect|revoke   what an agent may do in one call, signed
   ringfence key create|list|revoke     the keys that sign grants, and those that call the service
   ringfence serve                      the same over HTTP, for agents and tools, on this machine or beyond
+  ringfence start|ps|logs|send|kill    processes that go on by themselves, in the service of this home
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
   ringfence skill list|show|validate|invoke|new   tools with a manifest, and schemas for what goes in and comes out
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
+  ringfence workspace ls|diff|snapshot|restore|reset   a project's files and their history
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -36,6 +38,8 @@ _RUN_OPTIONS = """\
   --env K=V             a variable for the program, which sees none of yours; repeatable
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
+  --dry-run             show on standard error what the run would change in the project, and change nothing
+  --keep                with --dry-run: keep the changes until 'ringfence workspace commit' or 'discard' says more
   --policy FILE         run under this policy; what it does not allow is refused, and nothing runs
   --role R              one of the policy's agent roles
   --correlate NAME=ID   whose work it is, to find its evidence by: user, space, conversation, turn, task, project,
@@ -92,8 +96,8 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
 
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
-  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal or
-                 neighbours; repeatable
+  --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
+                 http_crowd, http_idle, http_list, snapshots or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -311,6 +315,75 @@ SIGTERM or Ctrl-C lets what runs end first, a second one does not.
 
 Exit codes: 0 it was told to end, 2 usage, 7 another service has this home, or the address is taken.
 """,
+    "start": """\
+ringfence start [OPTIONS] -- COMMAND...
+
+Start a shell command as a process in the service of this home ('ringfence serve'), and say what it is called. It goes
+on by itself, in a box of its own, until it ends, reaches a limit, is killed, or the service ends.
+
+  --terminal            give it a terminal, of the size of yours, instead of pipes
+  --project ID          work on the files of this project; without one, nothing is left behind
+  --timeout S           end it after so many seconds, whatever it does; by default as the policy says
+  --idle-timeout S      end it after so many seconds without output and input
+  --port N              a port of its own that the service may reach, if the policy opens it (open_ports); repeatable
+  --env K=V             a variable for the program, which sees none of yours; repeatable
+  --json                one JSON object, and nothing else
+""",
+    "ps": """\
+ringfence ps [--json]
+
+List the processes of the service of this home: those that run, and the last of those that are over.
+
+  --json                one JSON object, and nothing else
+""",
+    "logs": """\
+ringfence logs PROCESS [-f] [--json]
+
+Show what a process said: the last MiB of each output, and how many bytes before that are no longer kept. On a
+terminal, control characters in it are shown as \\x1b and not obeyed.
+
+  -f, --follow          go on until the process ends
+  --json                one JSON object, and nothing else
+""",
+    "send": """\
+ringfence send PROCESS [TEXT] [-n] [--end] [--json]
+
+Give TEXT and a line break to the input of a process; without TEXT, all of standard input as it is.
+
+  -n                    no line break after TEXT
+  --end                 close its input afterwards
+  --json                one JSON object, and nothing else
+""",
+    "kill": """\
+ringfence kill PROCESS [--signal NAME] [--json]
+
+End a process and everything it started. One that is over stays as it is.
+
+  --signal NAME         send it this signal instead: INT, TERM, HUP, QUIT, USR1, USR2, CONT, TSTP or WINCH
+  --json                one JSON object, and nothing else
+""",
+    "workspace": """\
+ringfence workspace ls [PROJECT [PATH]]
+ringfence workspace diff PROJECT [--since SNAPSHOT]
+ringfence workspace snapshot PROJECT [--label TEXT]
+ringfence workspace snapshots PROJECT
+ringfence workspace restore PROJECT SNAPSHOT [--keep]
+ringfence workspace reset PROJECT [--keep]
+ringfence workspace delete PROJECT SNAPSHOT
+
+What the runs of a project (--project of 'ringfence run') left in /workspace/work, and its history. ls without a project
+names the projects. diff says what was added (A), modified (M) and deleted (D) since a snapshot, or since there was
+nothing, and shows texts as a unified diff. restore and reset put another work directory in place in one step; a run
+that is under way adds what it wrote when it ends.
+
+  --since SNAPSHOT   compare with this one
+  --label TEXT       what to call the snapshot in lists
+  --keep             take a snapshot of what is there first
+  --policy FILE      act under this policy; what it does not allow is refused
+  --role R           one of the policy's agent roles
+  --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
+  --json             print one JSON object with the same, and nothing else
+""",
     "errors": """\
 ringfence errors list [--json]
 
@@ -323,9 +396,4 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 
 PENDING_COMMANDS = {
     "approvals": "approvals",
-    "ps": "long-running processes",
-    "logs": "long-running processes",
-    "send": "long-running processes",
-    "kill": "long-running processes",
-    "workspace": "workspaces",
 }

@@ -85,10 +85,10 @@ def _listen(home: Path, settings: ServiceSettings, role: str | None) -> int:
 
     with open_port(settings.host, settings.port) as port:  # first: whoever cannot listen must not make a key
         house = open_house(home, settings)
-        key = _first_key(house)
         host, number = port.getsockname()[:2]
 
-        def ready() -> None:
+        async def ready() -> None:
+            key = await _first_key(house)
             if key is not None:
                 sys.stderr.write(
                     f"ringfence: this home had no API key; here is one for agents, shown this once:\n  {key}\n"
@@ -101,15 +101,13 @@ def _listen(home: Path, settings: ServiceSettings, role: str | None) -> int:
     return 0
 
 
-def _first_key(house: House) -> str | None:
+async def _first_key(house: House) -> str | None:
     """Return a new key for agents where nobody has any."""
-    import asyncio
-
     from ringfence.service.callers import Access
     from ringfence.service.keys import told
 
     if house.keys.has_active():
         return None
     made, text = house.keys.create(Access.AGENT, name="mcp")
-    asyncio.run(house.note("admin.key_created", told(made)))
+    await house.note("admin.key_created", told(made))
     return text

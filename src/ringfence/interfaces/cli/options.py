@@ -51,6 +51,8 @@ class RunOptions:
     stdin: bool | None = None
     passthrough: bool = False
     json: bool = False
+    commit: str | None = None
+    """What becomes of what it changes in its project: only shown (`never`), or shown and kept for later (`ask`)."""
 
 
 def parse_run(command: str, words: Sequence[str]) -> RunOptions:
@@ -87,6 +89,7 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         stdin=parsed.stdin,
         passthrough=parsed.passthrough,
         json=parsed.json,
+        commit=_commit(parsed),
     )
 
 
@@ -124,6 +127,8 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--stdin", action=argparse.BooleanOptionalAction)
     parser.add_argument("--passthrough", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--keep", action="store_true")
     return parser
 
 
@@ -178,6 +183,18 @@ def _language(named: str | None, file: str | None) -> str:
             fix="give --language python, javascript, typescript or bash",
         )
     return _SUFFIXES[suffix]
+
+
+def _commit(parsed: argparse.Namespace) -> str | None:
+    if parsed.keep and not parsed.dry_run:
+        raise UsageError(
+            "--keep is for a dry run, whose changes it keeps until they are decided on", fix="add --dry-run"
+        )
+    if parsed.dry_run and parsed.project is None:
+        raise UsageError("--dry-run is about a project's files, and none is named", fix="add --project ID")
+    if not parsed.dry_run:
+        return None
+    return "ask" if parsed.keep else "never"
 
 
 def _environment(pairs: Sequence[str]) -> dict[str, str] | None:

@@ -47,16 +47,16 @@ def result_line(result: ExecutionResult) -> str | None:
 
 
 def truncation_line(result: ExecutionResult) -> str | None:
-    """Return the line that says how much output was cut."""
+    """Return the line that says how much of the output is not in the result; who watched has seen it."""
     cut = [
-        f"{name} after {len(kept)} of {total} bytes"
-        for name, kept, total, truncated in (
-            ("stdout", result.stdout_raw, result.stdout_bytes, result.stdout_truncated),
-            ("stderr", result.stderr_raw, result.stderr_bytes, result.stderr_truncated),
+        f"{left_out} of {total} bytes of {name}"
+        for name, left_out, total in (
+            ("stdout", result.stdout_left_out, result.stdout_bytes),
+            ("stderr", result.stderr_left_out, result.stderr_bytes),
         )
-        if truncated
+        if left_out
     ]
-    return one_line(f"ringfence: output was cut: {', '.join(cut)}") if cut else None
+    return one_line(f"ringfence: what is kept of this run leaves out {' and '.join(cut)}") if cut else None
 
 
 def error_json(error: RingfenceError) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from ringfence.interfaces.cli.interrupt import Interrupts
 from ringfence.interfaces.cli.options import RunOptions, parse_run
 from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
+from ringfence.interfaces.cli.through import through_service, without_ssl
 from ringfence.outcome import ExecutionResult
 
 RunOnce = Callable[..., ExecutionResult]
@@ -18,6 +19,7 @@ RunOnce = Callable[..., ExecutionResult]
 def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = None) -> int:
     """Carry out `ringfence run` or `ringfence shell` and return the exit code."""
     options = parse_run(command, words)
+    run = run or through_service(options)
     if run is None and options.isolation in ("auto", "native"):
         from ringfence.isolation.native.ignition import ignite_ahead
 
@@ -68,6 +70,8 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         from ringfence.evidence.correlation import Correlation  # not at the top: most runs are nobody's in particular
 
         request["correlation"] = Correlation(**correlation)
+    if options.commit is not None:
+        request["commit"] = options.commit
     return request | ({"inputs": inputs} if inputs else {})
 
 
@@ -75,23 +79,13 @@ def _run(
     run: RunOnce | None, code: str, request: dict[str, Any], options: RunOptions, interrupts: Interrupts
 ) -> ExecutionResult:
     if run is None:
-        _read_in_asyncio()
+        without_ssl("asyncio")
         import ringfence
 
         run = ringfence.run
     if options.json:
         return run(code, **request)
     return _run_live(run, code, request, interrupts.pipe_closed)
-
-
-def _read_in_asyncio() -> None:
-    """Import asyncio without ssl: it would take the time to, and no run of the command uses it."""
-    if "asyncio" not in sys.modules and "ssl" not in sys.modules:
-        sys.modules["ssl"] = None  # type: ignore[assignment]
-        try:
-            import asyncio  # noqa: F401
-        finally:
-            del sys.modules["ssl"]
 
 
 def _run_live(run: RunOnce, code: str, request: dict[str, Any], on_closed: Callable[[], None]) -> ExecutionResult:
@@ -114,4 +108,8 @@ def _conclude(result: ExecutionResult, options: RunOptions) -> int:
         for line in (truncation_line(result), result_line(result)):
             if line is not None:
                 sys.stderr.write(line)
+        if options.commit is not None:
+            from ringfence.interfaces.cli.pending import pending_lines
+
+            sys.stderr.writelines(pending_lines(result, options))
     return result_exit_code(result, passthrough=options.passthrough)

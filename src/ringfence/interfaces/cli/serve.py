@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ringfence.service.house import House
     from ringfence.service.settings import ServiceSettings
 
+_OTHER_DESCRIPTORS = 1024
+
 
 def serve_command(words: Sequence[str]) -> int:
     """Carry out `ringfence serve` and return the exit code."""
@@ -85,41 +87,54 @@ def _serve(home: Path, settings: ServiceSettings) -> int:
     from ringfence.service.listening import home_socket, open_port
 
     logging.basicConfig(level=logging.WARNING, format="ringfence: %(asctime)s %(message)s", stream=sys.stderr)
-    # first: whoever cannot listen must neither make a key nor start a pool
+    _allow_many_connections(settings.max_connections)
+    # first: whoever cannot listen must not start a pool
     with open_port(settings.host, settings.port) as port, home_socket(home) as owners:
         house = open_house(home, settings)
-        first_key = _first_key(house)
+        _require_keys(house)
         address = port.getsockname()
         shown = f"http://{_host(str(address[0]))}:{address[1]}"
 
-        def ready() -> None:
-            _say(house, shown, first_key)
+        async def ready() -> None:
+            _say(house, shown, await _first_key(house))
 
         asyncio.run(serve(house, (port, owners), ready))
     return 0
 
 
-def _first_key(house: House) -> str | None:
-    """Return a new key for admins where nobody has any, and only this machine can use it.
+def _allow_many_connections(most: int) -> None:
+    """Let this process have a descriptor for each of them, as far as the system does."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + _OTHER_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, most + _OTHER_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _require_keys(house: House) -> None:
+    """Refuse to be reached from outside without keys.
 
     Raises:
-        InvalidRequest: Others could reach a service that has no keys.
+        InvalidRequest: Others could reach a service that nobody can call.
     """
-    import asyncio
-
-    from ringfence.service.callers import Access
-    from ringfence.service.keys import told
-
-    if house.keys.has_active():
-        return None
-    if not house.settings.is_loopback:
+    if not house.settings.is_loopback and not house.keys.has_active():
         raise InvalidRequest(
             f"{house.settings.host} can be reached from outside, and there are no API keys",
             reason="keys_needed",
             fix="make one first: ringfence key create --access admin",
         )
+
+
+async def _first_key(house: House) -> str | None:
+    """Return a new key for admins where nobody has any; the service runs already, so that it will be shown."""
+    from ringfence.service.callers import Access
+    from ringfence.service.keys import told
+
+    if house.keys.has_active():
+        return None
     made, text = house.keys.create(Access.ADMIN, name="first")
-    asyncio.run(house.note("admin.key_created", told(made)))
+    await house.note("admin.key_created", told(made))
     return text
 
 

@@ -116,7 +116,8 @@ def _validate(words: list[str]) -> int:
     from ringfence.authority.finding import errors
     from ringfence.skills.shelf import MANIFEST, Shelf
 
-    named = [Path(name).absolute() for name in options.directories]
+    # as they were typed, where that ends with a name: the manifest has to have the same one
+    named = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in options.directories]
     alone = [path for path in named if (path / MANIFEST).exists()]
     shelves = [path for path in named if path not in alone]
     findings: list[Finding] = []

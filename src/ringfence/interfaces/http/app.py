@@ -18,7 +18,7 @@ from ringfence.service.house import House
 from ringfence.version import __version__
 
 RESOURCES: Final = (
-    "health", "keys", "execs", "ops", "processes", "workspaces", "skills", "evidence", "grants", "metrics",
+    "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "skills", "evidence", "grants", "metrics",
 )  # fmt: skip
 """The modules beside this one that have a `router`."""
 
@@ -28,10 +28,13 @@ def build(house: House) -> FastAPI:
     app = FastAPI(title="Ringfence", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.house = house
     problem.install(app)
+    app.state.routers = []
     for name in RESOURCES:
         found = f"ringfence.interfaces.http.{name}"
         if importlib.util.find_spec(found) is not None:
-            app.include_router(importlib.import_module(found).router)
+            router = importlib.import_module(found).router
+            app.include_router(router)
+            app.state.routers.append(router)
     app.state.mcp = McpRoute(house)
     app.router.routes.append(app.state.mcp.route())
     # the last one added is the first that a request meets

@@ -62,5 +62,9 @@ def no_key() -> Denied:
     )
 
 
-HouseOf = Annotated[House, Depends(house_of)]
+async def _house(connection: HTTPConnection) -> House:
+    return house_of(connection)  # one that is not async would be called in a thread
+
+
+HouseOf = Annotated[House, Depends(_house)]
 """The house, as a route's parameter."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,6 +19,12 @@ from ringfence.interfaces.http.problem import problem_of
 from ringfence.service.events import HEARTBEAT_SECONDS, Event
 from ringfence.service.execs import Stream
 
+EVENT_SCHEMA: Final = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
+}
+"""One event, as the OpenAPI document describes it; `data` is JSON."""
 _SIGN_OF_LIFE = b": still here\n\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any, Literal
@@ -90,13 +89,13 @@ class Verdict(BaseModel):
 @router.get("", response_model=EvidencePage, responses=documented(422))
 async def list_evidence(who: Auditor, house: HouseOf, asked: Annotated[AskedPage, Query()]) -> dict[str, Any]:
     """List executions, each held against the hash of its records as it is shown."""
-    return await asyncio.to_thread(evidence_desk.listing, house, _selection(who, asked), asked.cursor, asked.limit)
+    return await house.look_back(evidence_desk.listing, house, _selection(who, asked), asked.cursor, asked.limit)
 
 
 @router.get("/verify", response_model=Verdict, response_model_exclude_unset=True)
 async def verify_evidence(who: Auditor, house: HouseOf) -> dict[str, Any]:
     """Read every record of the journal and say whether it is what was written."""
-    return await asyncio.to_thread(evidence_desk.verdict, house, who)
+    return await house.look_back(evidence_desk.verdict, house, who)
 
 
 @router.get(
@@ -115,7 +114,7 @@ async def export_evidence(who: Auditor, house: HouseOf, asked: Annotated[AskedEx
         raise evidence_desk.nothing()
     chunks = evidence_desk.exporting(house, selection, asked.format, asked.exec_id, who)
     # the first before the answer begins: most of what can go wrong does so there
-    first = await asyncio.to_thread(_first, chunks)
+    first = await house.look_back(_first, chunks)
     return StreamingResponse(
         chain(first, chunks),
         media_type="application/octet-stream",
@@ -126,7 +125,7 @@ async def export_evidence(who: Auditor, house: HouseOf, asked: Annotated[AskedEx
 @router.get("/{evidence_id}", response_model=Evidence, responses=documented(404))
 async def get_evidence(who: Auditor, house: HouseOf, evidence_id: str) -> dict[str, Any]:
     """Show one execution, by its exec_id or evidence_id, with the proof that its records are in the log."""
-    return await asyncio.to_thread(evidence_desk.one, house, who, evidence_id)
+    return await house.look_back(evidence_desk.one, house, who, evidence_id)
 
 
 def _selection(who: Principal, asked: Asked) -> Any:

@@ -95,6 +95,7 @@ class Overrides(_Strict):
     max_depth: Annotated[int, Field(gt=0, lt=2**53)] | None = None
     max_concurrency: Annotated[int, Field(gt=0, lt=2**53)] | None = None
     net: NetOverride | None = None
+    commit: Literal["always", "ask", "never"] | None = None
     limits: Annotated[dict[Name, Number], Field(max_length=64)] | None = None
     isolation: Name | None = None
     security_mode: Name | None = None

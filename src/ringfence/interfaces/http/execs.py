@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ringfence.errors import InternalError, InvalidRequest, Unavailable
-from ringfence.interfaces.http.door import HouseOf, allowed
-from ringfence.interfaces.http.event_stream import EventStream
+from ringfence.interfaces.http.door import allowed, house_of
+from ringfence.interfaces.http.event_stream import EVENT_SCHEMA, EventStream
 from ringfence.interfaces.http.exec_models import ArtifactList, ExecBody, ExecPage, ExecView, Filters
 from ringfence.interfaces.http.problem import documented
 from ringfence.service.callers import Access, Principal
@@ -28,7 +28,7 @@ Runner = Annotated[Principal, Depends(allowed(Access.AGENT))]
 Looker = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR))]
 Lister = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR, Access.AUDITOR))]
 _LONGEST_KEY: Final = 255
-_CONTENT: Final = frozenset({"stdout", "stderr", "stdout_b64", "stderr_b64", "out"})
+_CONTENT: Final = frozenset({"stdout", "stderr", "stdout_b64", "stderr_b64", "out", "pending"})
 
 
 @router.post(
@@ -44,7 +44,6 @@ _CONTENT: Final = frozenset({"stdout", "stderr", "stdout_b64", "stderr_b64", "ou
 async def run(
     request: Request,
     who: Runner,
-    house: HouseOf,
     body: Annotated[ExecBody, Body()],
     idempotency_key: Annotated[
         str | None, Header(description="The same key with the same body gives the same execution, for 24 hours")
@@ -52,13 +51,14 @@ async def run(
 ) -> Response:
     """Run something in the box of a project.
 
-    With `wait` (the default) the answer comes when it has ended, or with 202 after five minutes. A caller who leaves
-    while his execution still stands in line takes it with him; what has begun goes on, and so does whatever was asked
-    for with `wait: false` or an `Idempotency-Key`, also over a restart of the service.
+    With `wait` (the default) the answer comes when it has ended, or with 202 after five minutes. A caller whose
+    connection breaks while his execution still stands in line takes it with him; what has begun goes on, and so does
+    whatever was asked for with `wait: false` or an `Idempotency-Key`, also over a restart of the service.
     """
+    house = house_of(request)
     execs = taking_work(house)
     if body.skill_id is not None:
-        require_skill(house, body.skill_id)
+        await require_skill(house, who, body.skill_id)
     asked = body.model_dump(exclude_unset=True, exclude_none=True)
     form = read_exec(asked, request_id=_request_id(request), traceparent=_traceparent(request))
 
@@ -74,26 +74,26 @@ async def run(
 
 
 @router.get("", response_model=None, responses={200: {"model": ExecPage}})
-async def page(who: Lister, house: HouseOf, filters: Annotated[Filters, Query()]) -> Response:
+async def page(request: Request, who: Lister, filters: Annotated[Filters, Query()]) -> Response:
     """List executions, newest first: those that wait and run here, and all that the journal has."""
     names = filters.model_dump(include=set(FILTERS), exclude_none=True)
     before = None if filters.cursor is None else read_cursor(filters.cursor)
     question = Question(who.reads, names, filters.status, filters.limit, before)
-    found = await execs_of(house).list(question)
+    found = await execs_of(house_of(request)).list(question)
     following = None if found.next is None else write_cursor(found.next)
     return as_json({"items": list(found.items), "next_cursor": following})
 
 
 @router.get("/{exec_id}", response_model=None, responses={200: {"model": ExecView}, **documented(404)})
-async def detail(exec_id: str, who: Looker, house: HouseOf) -> Response:
+async def detail(exec_id: str, who: Looker, request: Request) -> Response:
     """Show one execution: the twenty fields of 003, and its result with its output."""
-    return as_json(_shown(who, await execs_of(house).get(who, exec_id)))
+    return as_json(_shown(who, await execs_of(house_of(request)).get(who, exec_id)))
 
 
 @router.post("/{exec_id}/cancel", response_model=None, responses={200: {"model": ExecView}, **documented(404)})
-async def cancel(exec_id: str, who: Looker, house: HouseOf) -> Response:
+async def cancel(exec_id: str, who: Looker, request: Request) -> Response:
     """End an execution that waits or runs; one that has ended stays as it is, so asking again changes nothing."""
-    return as_json(_shown(who, await execs_of(house).cancel(who, exec_id)))
+    return as_json(_shown(who, await execs_of(house_of(request)).cancel(who, exec_id)))
 
 
 @router.get(
@@ -102,7 +102,7 @@ async def cancel(exec_id: str, who: Looker, house: HouseOf) -> Response:
     responses={
         200: {
             "description": "Events `status`, `output`, `lost`, and last `result` or `problem`",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
         },
         **documented(404),
     },
@@ -110,19 +110,20 @@ async def cancel(exec_id: str, who: Looker, house: HouseOf) -> Response:
 async def events(
     exec_id: str,
     who: Runner,
-    house: HouseOf,
+    request: Request,
     last_event_id: Annotated[str | None, Header(description="The id of the last event that was seen")] = None,
 ) -> Response:
     """Follow an execution: its states and its output as they come, from the beginning or from where one left off."""
     after = _event_number(last_event_id)
+    house = house_of(request)
     stream = await execs_of(house).events(who, exec_id, after)
     return EventStream(stream, after, is_ending=lambda: house.draining)
 
 
 @router.get("/{exec_id}/artifacts", response_model=None, responses={200: {"model": ArtifactList}, **documented(404)})
-async def artifacts(exec_id: str, who: Runner, house: HouseOf) -> Response:
+async def artifacts(exec_id: str, who: Runner, request: Request) -> Response:
     """List the files that an execution left in `/workspace/artifacts`."""
-    found = await execs_of(house).artifacts(who, exec_id)
+    found = await execs_of(house_of(request)).artifacts(who, exec_id)
     return as_json({"exec_id": exec_id, "artifacts": list(found)})
 
 
@@ -134,9 +135,9 @@ _BINARY: Final = {"content": {"application/octet-stream": {"schema": {"type": "s
     response_class=Response,
     responses={200: {"description": "The file", **_BINARY}, **documented(404)},
 )
-async def artifact(exec_id: str, path: str, who: Runner, house: HouseOf) -> Response:
+async def artifact(exec_id: str, path: str, who: Runner, request: Request) -> Response:
     """Download one file that an execution left, by the path that the list has for it."""
-    content = await execs_of(house).artifact(who, exec_id, path)
+    content = await execs_of(house_of(request)).artifact(who, exec_id, path)
     name = path.rpartition("/")[2]
     return _download(content, "application/octet-stream", f"attachment; filename*=UTF-8''{quote(name, safe='')}")
 
@@ -149,9 +150,9 @@ _TEXT: Final = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     response_class=Response,
     responses={200: {"description": "What was written, as far as it was kept", **_TEXT}, **documented(404, 409)},
 )
-async def stdout(exec_id: str, who: Runner, house: HouseOf) -> Response:
+async def stdout(exec_id: str, who: Runner, request: Request) -> Response:
     """Fetch what an execution wrote to its standard output."""
-    return _download(await execs_of(house).output(who, exec_id, "stdout"), "text/plain; charset=utf-8", "inline")
+    return _plain_text(await execs_of(house_of(request)).output(who, exec_id, "stdout"))
 
 
 @router.get(
@@ -159,9 +160,9 @@ async def stdout(exec_id: str, who: Runner, house: HouseOf) -> Response:
     response_class=Response,
     responses={200: {"description": "What was written, as far as it was kept", **_TEXT}, **documented(404, 409)},
 )
-async def stderr(exec_id: str, who: Runner, house: HouseOf) -> Response:
+async def stderr(exec_id: str, who: Runner, request: Request) -> Response:
     """Fetch what an execution wrote to its standard error."""
-    return _download(await execs_of(house).output(who, exec_id, "stderr"), "text/plain; charset=utf-8", "inline")
+    return _plain_text(await execs_of(house_of(request)).output(who, exec_id, "stderr"))
 
 
 def taking_work(house: House) -> Execs:
@@ -183,13 +184,13 @@ def execs_of(house: House) -> Execs:
     return execs
 
 
-def require_skill(house: House, skill_id: str) -> None:
-    """Refuse to run on behalf of a skill that nobody offers.
+async def require_skill(house: House, who: Principal, skill_id: str) -> None:
+    """Refuse to run on behalf of a skill that nobody offers the caller.
 
     Raises:
         InvalidRequest: There is none of this name.
     """
-    if house.skills is None or skill_id not in house.skills:
+    if skill_id not in {skill.id for skill in await house.manager_for(who).skills()}:
         raise InvalidRequest("there is no such skill", reason="not_found")
 
 
@@ -203,6 +204,10 @@ def _shown(who: Principal, view: Mapping[str, Any]) -> Mapping[str, Any]:
     if who.may(Access.AGENT):
         return view
     return {name: value for name, value in view.items() if name not in _CONTENT}
+
+
+def _plain_text(content: bytes) -> Response:
+    return _download(content, "text/plain; charset=utf-8", "inline")
 
 
 def _download(content: bytes, media_type: str, disposition: str) -> Response:

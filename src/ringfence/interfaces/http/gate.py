@@ -18,6 +18,7 @@ OPEN_PATHS: Final = frozenset({"/sandbox/health"})
 """What answers to everybody, if not with everything."""
 _OF_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, never listened on
+_KEY: Final = "ringfence.bearer."
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -54,6 +55,11 @@ class Gate:
 
 async def _caller(connection: HTTPConnection, house: House) -> Principal | None:
     given = connection.headers.getlist("authorization")
+    if not given and connection.scope["type"] == "websocket":
+        # a page cannot set a header of a websocket, but it can name protocols
+        given = [
+            f"Bearer {name.removeprefix(_KEY)}" for name in connection.scope["subprotocols"] if name.startswith(_KEY)
+        ]
     if len(given) != 1:  # of two nobody can say which one is meant
         return None
     scheme, _, key = given[0].partition(" ")
@@ -66,11 +72,12 @@ def _require_own_host(connection: HTTPConnection, house: House) -> None:
     A service that others reach by names of their own knows them from `server.allowed_hosts`, or takes any.
     """
     settings = house.settings
-    name = _without_port(connection.headers.get("host", ""))
-    if not name:  # no browser leaves it out
+    given = connection.headers.get("host")
+    if given is None:  # which no browser leaves out
         return
     if not settings.is_loopback and not settings.allowed_hosts:
         return
+    name = _without_port(given)
     own = {*_OF_THIS_MACHINE, *(host.lower() for host in settings.allowed_hosts)}
     if settings.host not in _EVERYWHERE:
         own.add(settings.host.lower())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -30,7 +29,7 @@ async def get_metrics(
     who: Annotated[Principal, Depends(allowed(Access.OPERATOR, Access.AUDITOR))], house: HouseOf, request: Request
 ) -> PlainTextResponse:
     """Return the numbers in the text that Prometheus scrapes, or as OpenMetrics where that is asked for."""
-    recorder = await asyncio.to_thread(_recorder, house, who.reads)
+    recorder = await house.look_back(_recorder, house, who.reads)
     if "application/openmetrics-text" in request.headers.get("accept", ""):
         return PlainTextResponse(openmetrics_text(recorder), media_type=OPENMETRICS)
     return PlainTextResponse(prometheus_text(recorder), media_type=PROMETHEUS)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ringfence.interfaces.http.door import HouseOf, allowed
+from ringfence.interfaces.http.door import allowed, house_of
 from ringfence.interfaces.http.exec_models import OperationBody, OperationView
 from ringfence.interfaces.http.execs import as_json, taking_work
 from ringfence.interfaces.http.problem import documented
@@ -27,7 +27,6 @@ router = APIRouter(prefix="/sandbox/ops", tags=["ops"])
 async def perform(
     request: Request,
     who: Annotated[Principal, Depends(allowed(Access.AGENT))],
-    house: HouseOf,
     body: Annotated[OperationBody, Body()],
 ) -> Response:
     """Carry out one operation: files, temporary space, or one program without a shell.
@@ -35,6 +34,7 @@ async def perform(
     `operation` is `{"op": "fs_read", "path": "work/a.txt"}` and the like; contents are base64. What the policy does not
     allow is 403; a program that fails is an answer like any other.
     """
+    house = house_of(request)
     execs = taking_work(house)
     asked = body.model_dump(exclude_unset=True, exclude_none=True)
     correlation = correlation_of(asked, request_id=getattr(request.state, "request_id", None))

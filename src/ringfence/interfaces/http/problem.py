@@ -14,19 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from ringfence.errors import InternalError, InvalidRequest, RingfenceError
 from ringfence.service.callers import Access, Principal
 
 MEDIA_TYPE: Final = "application/problem+json"
 _log = logging.getLogger("ringfence.http")
-_OF_THE_FRAMEWORK: Final = {
-    400: ("malformed", "the request is not HTTP with a JSON body as this path takes it"),
-    404: ("not_found", "there is nothing of this name"),
-    405: ("method_not_allowed", "this path does not know the method"),
-    413: ("body_too_large", "the body has more bytes than are taken"),
-    415: ("unsupported_media_type", "the body must be application/json"),
-}
 
 
 class Problem(BaseModel):
@@ -118,12 +112,32 @@ async def _of_framework(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, RingfenceError):  # raised while the framework read the body
         return await _ours(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 500
-    reason, text = _OF_THE_FRAMEWORK.get(status, ("invalid_request", "the request cannot be taken"))
-    answer = response(InvalidRequest(text, reason=reason))
-    allow = (error.headers or {}).get("Allow") if isinstance(error, HTTPException) else None
-    if allow is not None:
-        answer.headers["Allow"] = allow
+    answer = response(_refusal(status))
+    if status == 405:
+        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return answer
+
+
+def _refusal(status: int) -> InvalidRequest:
+    """Return what the framework means by a status, in our words."""
+    match status:
+        case 404:
+            return InvalidRequest("there is nothing of this name", reason="not_found")
+        case 405:
+            return InvalidRequest("this path does not know the method", reason="method_not_allowed")
+        case 413:
+            return InvalidRequest("the body has more bytes than are taken", reason="body_too_large")
+        case 415:
+            return InvalidRequest("the body must be application/json", reason="unsupported_media_type")
+        case _:
+            return InvalidRequest("the body cannot be read as this path takes it", reason="malformed")
+
+
+def _methods(request: Request) -> set[str]:
+    """Return every method that the path knows; the framework names those of the first route alone."""
+    routes = [route for router in request.app.state.routers for route in router.routes]
+    of_path = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in of_path for method in getattr(route, "methods", None) or ()}
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:

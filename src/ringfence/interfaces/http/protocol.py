@@ -21,6 +21,7 @@ from ringfence.service.settings import ServiceSettings
 _SLOWEST_BODY: Final = 64 * 1024
 """Bytes in a second below which a body counts as one that never ends."""
 _CREDENTIALS: Final = struct.Struct("3i")
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class Connection(H11Protocol):
@@ -31,6 +32,7 @@ class Connection(H11Protocol):
 
     settings: ServiceSettings
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _began: float = 0.0
     _received: int = 0
 
@@ -52,6 +54,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client."""
         self._stop_reading()
+        self._is_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -94,6 +97,28 @@ class Connection(H11Protocol):
             self._received = 0
             if self.conn.trailing_data[0]:
                 self._start_reading()
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read, and not for ever: it keeps what it was told in our memory."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self.settings.write_seconds, self._cut_off)
+
+    def resume_writing(self) -> None:
+        """Go on with a client that reads again."""
+        self._is_read()
+        super().resume_writing()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _cut_off(self) -> None:
+        sock = self.transport.get_extra_info("socket")
+        # or the kernel would go on offering what nobody reads, long after we closed
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self.transport.abort()
 
     def _is_between_requests(self) -> bool:
         cycle = self._current()

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import uvicorn
@@ -16,7 +16,6 @@ from fastapi import FastAPI
 
 from ringfence.interfaces.http.app import build
 from ringfence.interfaces.http.protocol import connection_class
-from ringfence.service.exec_opening import open_execs
 from ringfence.service.house import House
 
 _LONGEST_MESSAGE: Final = 1 << 20
@@ -47,16 +46,14 @@ class Server(uvicorn.Server):
 async def serve(
     house: House,
     sockets: Sequence[socket.socket],
-    ready: Callable[[], None] = lambda: None,
+    ready: Callable[[], Awaitable[None]],
     built: Callable[[House], FastAPI] = build,
 ) -> None:
     """Serve on the sockets until SIGTERM or SIGINT, then end in order; a second signal ends at once.
 
-    `ready` is called when requests are answered; `built` says which routes there are.
+    `ready` is called when requests are answered; where it raises, the service ends. `built` says which routes there
+    are.
     """
-    if house.execs is None:
-        house.execs = open_execs(house)
-    await house.execs.start()  # what an earlier service had promised comes first
     app = built(house)
     server = Server(_config(house, app))
     loop = asyncio.get_running_loop()
@@ -68,7 +65,7 @@ async def serve(
         running = asyncio.ensure_future(server.serve(sockets=list(sockets)))
         await _first_of(server.is_up.wait(), running)
         if server.is_up.is_set():
-            ready()
+            await ready()
             await _first_of(told.wait(), running)
         await house.drain()
         server.should_exit = True

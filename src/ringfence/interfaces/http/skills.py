@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path
@@ -10,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ringfence.authority.levels import RiskLevel
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.exec_models import Name, Number, References, TaskRef
 from ringfence.interfaces.http.execs import as_json, taking_work
@@ -19,6 +21,7 @@ from ringfence.outcome_form import result_form
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_form import correlation_of, project_name
 from ringfence.skills.shelf import not_found
+from ringfence.skills.skill import SkillOutcome
 
 router = APIRouter(prefix="/skills", tags=["skills"])
 Agent = Annotated[Principal, Depends(allowed(Access.AGENT))]
@@ -103,7 +106,10 @@ async def invoke_skill(
     body: Annotated[Invocation, Body()],
     idempotency_key: Annotated[str | None, Header(max_length=256)] = None,
 ) -> Response:
-    """Call a skill and wait for it; a program that fails, or outputs that are not valid, are answers like any other."""
+    """Call a skill and wait for it; a program that fails, or outputs that are not valid, are answers like any other.
+
+    Whoever leaves takes the call with him: nobody could ask for its outputs afterwards.
+    """
     execs = taking_work(house)
     if idempotency_key is not None:  # accepted and ignored, it would promise that nothing runs twice
         raise InvalidRequest(
@@ -115,10 +121,14 @@ async def invoke_skill(
     correlation = correlation_of(asked, request_id=getattr(request.state, "request_id", None))
     named = correlation.project_id or correlation.conversation_id
     manager = house.manager_for(who, None if named is None else project_name(named), correlation)
-    async with execs.turn_for(who, correlation):
-        outcome = await manager.invoke(
-            skill_id, body.inputs, timeout=None if body.timeout_ms is None else body.timeout_ms / 1000
-        )
+
+    async def call() -> SkillOutcome:
+        async with execs.turn_for(who, correlation):
+            return await manager.invoke(
+                skill_id, body.inputs, timeout=None if body.timeout_ms is None else body.timeout_ms / 1000
+            )
+
+    outcome = await _while_there(request, call())
     return as_json(
         {
             "skill_id": outcome.skill_id,
@@ -128,3 +138,24 @@ async def invoke_skill(
             "result": result_form(outcome.result),
         }
     )
+
+
+async def _while_there(request: Request, work: Coroutine[Any, Any, SkillOutcome]) -> SkillOutcome:
+    """Do the work, unless the caller leaves before it is done."""
+    working = asyncio.ensure_future(work)
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    leaving = asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        if not working.done():
+            working.cancel()  # which kills the run and everything it started
+            await asyncio.wait({working})
+    if working.cancelled():
+        raise Unavailable("the caller has left", reason="closed")
+    return working.result()

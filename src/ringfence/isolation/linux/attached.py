@@ -57,13 +57,18 @@ class Attached:
         self._hear_from: Callable[[int], None] | None = None
         self._started = False
         self._outer = -1
+        self._over = False
         self._last_stir = loop.time()
-        self._pidfd = _hold(worker.worker_pid, worker.job)
         self._passage: Passage | None = None
+        self._pidfd = _hold(worker.worker_pid, worker.job)
         if attachment.ports:
             from ringfence.isolation.linux.passage import Passage  # not at the top: few processes are to be reached
 
-            self._passage = Passage(worker.worker_pid, self._pidfd)
+            try:
+                self._passage = Passage(worker.worker_pid, self._pidfd)
+            except BaseException:
+                os.close(self._pidfd)
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +76,8 @@ class Attached:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Let go of everything that is only for the time of the run."""
+        """Let go of everything that is only for the time of the run; the controls do nothing from now on."""
+        self._over = True
         self.feed.end()
         if self._passage is not None:
             self._passage.close()
@@ -126,7 +132,8 @@ class Attached:
             return False
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                self._take_terminal(struct.unpack("i", payload[:4])[0])
+                for (fd,) in struct.iter_unpack("i", payload[: len(payload) // 4 * 4]):
+                    self._take_terminal(fd)
         for kind_said, _ in self._decoder.feed(data):
             self._started = self._started or kind_said is Kind.STARTED
         return bool(data)
@@ -163,12 +170,14 @@ class Attached:
         """Give the terminal another size; the kernel tells the guest."""
         if self.terminal is None:
             raise InvalidRequest("the process has no terminal", reason="no_terminal")
+        self._require_life()
         self.terminal = rows, columns
         if self._outer >= 0:
             fcntl.ioctl(self._outer, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def signal(self, number: int) -> None:
         """Send a signal: from the terminal to its foreground, otherwise to the worker and its group."""
+        self._require_life()
         if self._outer >= 0 and number in _FROM_A_KEYBOARD:
             fcntl.ioctl(self._outer, _TIOCSIG, number)
             return
@@ -182,8 +191,13 @@ class Attached:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def kill(self, why: str) -> None:
-        """End everything in the box."""
-        self._worker.kill(why)
+        """End everything in the box, while it is this run's."""
+        if not self._over:
+            self._worker.kill(why)
+
+    def _require_life(self) -> None:
+        if self._over:
+            raise InvalidRequest("the process is over", reason="process_ended")
 
     def connect(self, port: int) -> int:
         """Return a connection to a port of the box's own loopback."""
@@ -299,7 +313,7 @@ class LiveFeed:
 
 
 class _Overheard(Capture):
-    """Keeps the first bytes for the result, as every run does, and passes all of them on."""
+    """Keeps head and tail for the result, as every run does, and passes all of it on."""
 
     def __init__(self, name: str, cap: int, on_output: OnOutput | None, hear: Callable[[str, bytes], None]) -> None:
         super().__init__(name, cap, on_output)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
-from ringfence.isolation.capture import Capture
+from ringfence.isolation.capture import Capture, Listener
 from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import Meter
 from ringfence.isolation.linux.watching import Farewell, Feed, Watch, said
@@ -133,13 +133,13 @@ class ParkedWorker:
         message = self._message(job, attached)
         withheld = 0 if begin is None else 1
         unsent = self._offer(message[: len(message) - withheld])
-        listener = None if on_output is None else _Listener(on_output, self.kill)
+        listener = None if on_output is None else Listener(on_output, self.kill)
         capture: Callable[[str, int, OnOutput | None], Capture] = Capture if attached is None else attached.capture
         captures = (
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
-        watch = Watch(self, loop, captures, job.limits, attached)
+        watch = Watch(self, loop, captures, job, attached)
         feed = Feed(self.streams, loop, job.stdin) if attached is None else attached.feed
         if begin is not None:
             await begin()
@@ -221,7 +221,7 @@ class ParkedWorker:
                 killed_by = "cpu_timeout"
             elif farewell is None:
                 killed_by = "unknown"
-        stdout, stderr = captures
+        (stdout, stdout_left_out), (stderr, stderr_left_out) = (capture.finish() for capture in captures)
         cpu_ms, peak = usage.cpu_ms, usage.memory_peak_bytes
         if farewell is not None:
             cpu_ms = round(farewell.cpu_us / 1000) if cpu_ms is None else cpu_ms
@@ -230,10 +230,12 @@ class ParkedWorker:
             exit_code=exit_code,
             signal=signal_number,
             killed_by=killed_by,
-            stdout=bytes(stdout.kept),
-            stderr=bytes(stderr.kept),
-            stdout_bytes=stdout.seen,
-            stderr_bytes=stderr.seen,
+            stdout=stdout,
+            stderr=stderr,
+            stdout_bytes=captures[0].seen,
+            stderr_bytes=captures[1].seen,
+            stdout_left_out=stdout_left_out,
+            stderr_left_out=stderr_left_out,
             elapsed_seconds=elapsed,
             cpu_ms=cpu_ms or 0,
             memory_peak_bytes=peak,
@@ -249,7 +251,7 @@ class ParkedWorker:
         return self.directory.has_files()
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
-        """Read what the dead guest left, and keep a session's changes, all of them or none."""
+        """Read what the dead guest left, and keep a session's changes as `keeping` says: all of them or none."""
         return self.directory.harvest(limits, keeping)
 
     def discard(self) -> None:
@@ -264,24 +266,6 @@ class ParkedWorker:
         os.close(self.pidfd)
         self.directory.close()
         self.on_discard()
-
-
-class _Listener:
-    """Passes output on to the caller; a caller that raises ends the run, and gets its exception back."""
-
-    def __init__(self, on_output: OnOutput, kill: Callable[[str], None]) -> None:
-        self._on_output = on_output
-        self._kill = kill
-        self.error: Exception | None = None
-
-    def __call__(self, name: str, data: bytes) -> None:
-        if self.error is not None:
-            return
-        try:
-            self._on_output(name, data)
-        except Exception as error:  # noqa: BLE001  the caller's own, raised from `run`
-            self.error = error
-            self._kill("cancelled")
 
 
 def watch_ends(

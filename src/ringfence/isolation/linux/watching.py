@@ -11,10 +11,10 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringfence.capability.limits import Limits
 from ringfence.isolation.capture import Capture
 from ringfence.isolation.linux.meter import SAMPLE_SECONDS
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError
+from ringfence.ports import Job
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.attached import Attached
@@ -40,14 +40,14 @@ class Watch:
         worker: ParkedWorker,
         loop: asyncio.AbstractEventLoop,
         captures: tuple[Capture, Capture],
-        limits: Limits,
+        job: Job,
         attached: Attached | None = None,
     ) -> None:
         """Made while the worker gets its job; nothing is watched before `begin`."""
         self._attached = attached
         self._loop = loop
         self._worker = worker
-        self._limits = limits
+        self._limits, self._most_output = job.limits, job.most_output
         self._deadline = 0.0
         self._meter = worker.meter
         self._kill = worker.kill
@@ -146,6 +146,11 @@ class Watch:
         if not data:
             return False
         self._pipes[fd].add(data)
+        if self._most_output is not None and not self._over:
+            self._most_output -= len(data)
+            if self._most_output < 0:
+                self._kill("budget")
+                return False  # and is read no further: until it is dead it can only fill its pipe
         return True
 
     def _end_was_told(self) -> None:

@@ -99,8 +99,9 @@ class Keeper:
             if shelf.idle:
                 _, worker = shelf.idle.popleft()
                 self._count(shelf)
-                if len(shelf.idle) * 2 < max(shelf.peak, shelf.earlier_peak):
-                    self._changed.notify()  # running low; otherwise the refill waits for the run to end
+                if len(shelf.idle) * 2 + 1 < max(shelf.peak, shelf.earlier_peak):
+                    # running low; otherwise the refill waits for the run to end, which it would slow down
+                    self._changed.notify()
                 return worker
             waiter: Future[Worker] = Future()
             shelf.waiters.append(waiter)

@@ -1,0 +1,91 @@
+"""`ringfence run` through the service of its home, where one runs and can do all that is asked for; else not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.workspaces.home import default_home
+
+if TYPE_CHECKING:
+    from ringfence.client.service import Service
+    from ringfence.evidence.correlation import Correlation
+    from ringfence.interfaces.cli.options import RunOptions
+    from ringfence.outcome import ExecutionResult, OnOutput
+
+_OF_THE_ENGINE: Final = ("RINGFENCE_DATABASE", "RINGFENCE_BUDGET_SERVICE")
+_MIB: Final = 1024 * 1024
+
+
+def through_service(options: RunOptions) -> Callable[..., ExecutionResult] | None:
+    """Return what runs code in the service of the home, in the shape of `ringfence.run`; None where an engine has to.
+
+    What only whoever starts a service can choose (a policy, a role, the isolation) is never left out silently: a run
+    that asks for it has an engine of its own, under the same home.
+    """
+    if options.policy is not None or options.role is not None or any(map(os.environ.get, _OF_THE_ENGINE)):
+        return None
+    if (options.isolation, options.security) != ("auto", "strict"):
+        return None
+    home = os.fspath(options.home if options.home is not None else default_home())
+    if not os.path.lexists(f"{home}/service.sock"):  # before anything is imported: most homes have none
+        return None
+    without_ssl("http.client")
+    from ringfence.client.peer import open_service
+
+    service = open_service(home)
+    return None if service is None else _running_in(service)
+
+
+def without_ssl(module: str) -> None:
+    """Import a module that would import ssl for what no run of the command does; it takes as long as all the rest."""
+    if module in sys.modules or "ssl" in sys.modules:
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    try:
+        __import__(module)
+    finally:
+        del sys.modules["ssl"]
+
+
+def _running_in(service: Service) -> Callable[..., ExecutionResult]:
+    def run(
+        code: str,
+        *,
+        language: str,
+        args: Iterable[str],
+        stdin: bytes,
+        env: Mapping[str, str] | None,
+        packages: Iterable[str],
+        preload: Iterable[str],
+        timeout: float | None,
+        memory_mb: int | None,
+        session_id: str | None,
+        inputs: Mapping[str, bytes] | None = None,
+        correlation: Correlation | None = None,
+        on_output: OnOutput | None = None,
+        **_: Any,  # where they are not as every service has them, `through_service` has said no
+    ) -> ExecutionResult:
+        from ringfence.client.forms import Asking
+        from ringfence.operation.code import CodeRun, parse_language
+
+        limits: dict[str, float] = {} if timeout is None else {"wall_seconds": timeout}
+        if memory_mb is not None:
+            limits["memory_bytes"] = memory_mb * _MIB
+        operation = CodeRun(
+            parse_language(language),
+            code,
+            args=tuple(args),
+            stdin=stdin,
+            inputs=inputs or {},
+            env=env or {},
+            packages=tuple(packages),
+            preload=tuple(preload),
+            session_id=session_id,
+        )
+        known = {} if correlation is None else correlation.members()
+        return service.execute(operation, Asking(session_id, correlation=known, limits=limits), on_output)
+
+    return run

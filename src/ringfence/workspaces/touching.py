@@ -1,0 +1,70 @@
+"""What the steps of a run would do to a work directory, path by path: the one answer that rules and people are shown.
+
+An upper says little by itself: one mark can take away a thousand files, and a file that takes a directory's place takes
+what was in it. So every path that would no longer be what it is counts as touched, however the run went about it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ringfence.workspaces.survey import Kind, Step
+
+
+class Effect(StrEnum):
+    """What becomes of one path."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """One path that would not be what it was; `is_directory` says what it is afterwards, or was where it is gone."""
+
+    effect: Effect
+    is_directory: bool
+
+
+def touched(present: Iterable[Step], steps: Iterable[Step]) -> dict[bytes, Touched]:
+    """Return every path that `steps` (parents first) would change in a work directory of `present` entries."""
+    were = {step.path: step for step in present}
+    ordered = sorted(were)
+    found: dict[bytes, Touched] = {}
+    for step in steps:
+        was = were.get(step.path)
+        if step.kind is not Kind.DIRECTORY:
+            # whatever takes the place of a directory, and a directory that hides another, takes all that was below
+            found.update(
+                (path, Touched(Effect.DELETED, _is_directory(were[path]))) for path in _below(ordered, step.path)
+            )
+        if step.kind in (Kind.WHITEOUT, Kind.SPECIAL):
+            if was is not None:
+                found[step.path] = Touched(Effect.DELETED, _is_directory(was))
+        elif was is None:
+            found[step.path] = Touched(Effect.ADDED, _is_directory(step))
+        elif _is_directory(step) and _is_directory(was) and _same_mode(was, step):
+            found.pop(step.path, None)  # there before and after, whatever becomes of what is in it
+        else:
+            found[step.path] = Touched(Effect.MODIFIED, _is_directory(step))
+    return found
+
+
+def _below(ordered: list[bytes], path: bytes) -> Iterator[bytes]:
+    prefix = path + b"/"
+    at = bisect_left(ordered, prefix)
+    while at < len(ordered) and ordered[at].startswith(prefix):
+        yield ordered[at]
+        at += 1
+
+
+def _is_directory(step: Step) -> bool:
+    return step.kind in (Kind.DIRECTORY, Kind.OPAQUE)
+
+
+def _same_mode(was: Step, step: Step) -> bool:
+    return (was.mode & 0o777) == (step.mode & 0o777 | 0o700)

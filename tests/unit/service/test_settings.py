@@ -1,0 +1,100 @@
+"""The settings of a service: what a file, the environment and nothing at all come to."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.errors import InvalidRequest
+from ringfence.service.settings import ServiceSettings, read_settings, settings_from, usual_settings
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    assert read_settings(tmp_path / "config.toml", must_exist=False, environment={}) == usual_settings()
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"config\.toml is not there"):
+        read_settings(tmp_path / "config.toml", must_exist=True, environment={})
+
+
+@pytest.mark.parametrize(("cores", "most"), [(1, 2), (2, 2), (3, 4), (64, 4)])
+def test_small_machines_run_two_at_a_time(cores: int, most: int) -> None:
+    assert usual_settings(cores).max_concurrent_execs == most
+
+
+def test_the_environment_stands_above_the_file() -> None:
+    written = {"server": {"port": 1, "cors_origins": ["https://a.example"]}, "sandbox": {"max_concurrent_execs": 3}}
+    environment = {"RINGFENCE_SERVER_PORT": "9", "RINGFENCE_SERVER_CORS_ORIGINS": "https://b.example, http://c:8"}
+    found = settings_from(written, "config.toml", environment)
+    assert (found.port, found.max_concurrent_execs) == (9, 3)
+    assert found.cors_origins == ("https://b.example", "http://c:8")
+
+
+def test_sections_of_other_parts_are_theirs() -> None:
+    assert settings_from({"observe": {"anything": 1}}, "f", {}) == usual_settings()
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ({"server": {"prot": 1}}, "f, server.prot: there is no such key"),
+        ({"sever": {}}, "f, sever: there is no such section"),
+        ({"server": 1}, "f, server: must be a section"),
+        ({"server": {"port": "8"}}, "f, server.port: must be a whole number"),
+        ({"server": {"port": True}}, "f, server.port"),
+        ({"server": {"port": 65536}}, "f, server.port"),
+        ({"server": {"host": "a b"}}, "f, server.host"),
+        ({"server": {"cors_origins": ["*"]}}, "f, server.cors_origins"),
+        ({"server": {"cors_origins": "https://a.example"}}, "f, server.cors_origins"),
+        ({"server": {"drain_seconds": -1}}, "f, server.drain_seconds"),
+        ({"server": {"database": "sqlite:///x"}}, "f, server.database"),
+        ({"sandbox": {"workspace_root": "relative"}}, "f, sandbox.workspace_root"),
+        ({"sandbox": {"max_concurrent_execs": 0}}, "f, sandbox.max_concurrent_execs"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file_and_key(written: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        settings_from(written, "f", {})
+    assert named in str(refused.value)
+    assert refused.value.reason == "invalid_config"
+
+
+def test_a_variable_that_is_wrong_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="RINGFENCE_SERVER_PORT"):
+        settings_from({}, "f", {"RINGFENCE_SERVER_PORT": "many"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "root"), [("linux", "/plain"), ("wsl", "/mnt/wsl"), ("windows", "D:\\work"), ("other", "/plain")]
+)
+def test_each_system_has_its_own_root(mode: str, root: str) -> None:
+    written = {
+        "sandbox": {"workspace_root": "/plain", "workspace_root_wsl": "/mnt/wsl", "workspace_root_win": "D:\\work"}
+    }
+    assert settings_from(written, "f", {}).root_for(mode) == Path(root)
+    assert ServiceSettings().root_for(mode) is None
+    assert ServiceSettings(workspace_root="/plain").root_for(mode) == Path("/plain")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    section=st.sampled_from(["server", "sandbox"]),
+    entries=st.dictionaries(
+        st.sampled_from(["host", "port", "cors_origins", "drain_seconds", "workspace_root", "pool_size", "x"]), _JSON
+    ),
+)
+def test_anything_is_a_setting_or_refused_in_our_words(section: str, entries: dict[str, Any]) -> None:
+    with contextlib.suppress(InvalidRequest):
+        settings_from({section: entries}, "f", {})
