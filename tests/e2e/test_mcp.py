@@ -33,25 +33,33 @@ ERAS: tuple[Era, ...] = ("auto", "legacy")
 
 
 class Server:
-    """One server, over whichever transport."""
+    """One server, over whichever transport, and a project for one test."""
 
-    def __init__(self, home: Path, http: HttpServer | None) -> None:
-        self.home, self.http = home, http
+    def __init__(self, home: Path, http: HttpServer | None, project: str) -> None:
+        self.home, self.http, self.project = home, http, project
 
     @asynccontextmanager
     async def client(self, era: Era = "auto") -> AsyncIterator[Client]:
-        opened = over_stdio(self.home, era=era) if self.http is None else over_http(self.http, era=era)
+        if self.http is None:
+            opened = over_stdio(self.home, "--project", self.project, era=era)
+        else:
+            opened = over_http(self.http, era=era, query=f"?project={self.project}")
         async with opened as client:
             yield client
 
 
+@pytest.fixture(scope="module")
+def listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("home")
+    with listening(home) as http:
+        yield Server(home, http, "shared")
+
+
 @pytest.fixture(params=["stdio", "http"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, listener: Server, tmp_path: Path) -> Server:
     if request.param == "stdio":
-        yield Server(tmp_path, None)
-    else:
-        with listening(tmp_path) as http:
-            yield Server(tmp_path, http)
+        return Server(tmp_path, None, "mine")
+    return Server(listener.home, listener.http, f"p{tmp_path.name[-40:]}")
 
 
 # --- what is offered ---
@@ -187,21 +195,15 @@ async def test_what_leads_out_of_the_workspace_is_a_tool_error(server: Server) -
     ids=lambda arguments: str(arguments)[:40],
 )
 async def test_arguments_that_the_schema_does_not_know_are_refused_in_one_line(
-    home_server: HttpServer, arguments: dict[str, object]
+    listener: Server, arguments: dict[str, object]
 ) -> None:
-    async with over_http(home_server) as client:
+    async with listener.client() as client:
         result = await client.call_tool("run_code", arguments)
     assert result.is_error
     error = structured(result)["error"]
     assert error["code"] == "SCHEMA.VALIDATION_FAILED"
     assert len(text_of(result).splitlines()) == 1
     assert len(text_of(result)) < 500
-
-
-@pytest.fixture(scope="module")
-def home_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with listening(tmp_path_factory.mktemp("home")) as http:
-        yield http
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol(server: Server) -> None:
