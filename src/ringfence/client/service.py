@@ -101,12 +101,6 @@ class Service:
             raise
         return _told(self.result(answer), on_output)
 
-    def end_call(self, asking: Asking, stop: Stop | None = None) -> None:
-        """Use up the grant that was presented for a call."""
-        if asking.grant is not None:
-            target = f"/grants/calls/{quote(asking.grant[1], safe='')}"
-            self.call("DELETE", target, asking=asking, repeatable=True, stop=stop)
-
     def call(
         self,
         method: str,

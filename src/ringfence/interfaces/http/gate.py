@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ringfence.errors import Denied, RingfenceError, Unavailable
+from ringfence.interfaces.http.calls import refuse_grant_elsewhere
 from ringfence.interfaces.http.door import house_of, no_key
 from ringfence.interfaces.http.problem import response
 from ringfence.service.callers import Principal
@@ -42,6 +43,7 @@ class Gate:
                 known = await _caller(connection, house)
             if known is None and scope["path"] not in OPEN_PATHS:
                 raise no_key()
+            refuse_grant_elsewhere(connection)
             is_work = scope.get("method", "GET") not in _READING
             if house.draining and is_work:
                 raise Unavailable("the service is about to end", reason="draining", retry_after_seconds=5)
