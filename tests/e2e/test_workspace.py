@@ -197,3 +197,26 @@ def test_every_operation_has_a_form_that_is_read_back(operation: object) -> None
 def test_a_form_that_is_none_is_refused(form: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):
         from_json(form)
+
+
+async def test_what_nobody_may_change_is_not_changed_by_going_back_or_starting_over(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {default: {denied_changes: ['.git/**']}}\n")
+    home = tmp_path / "home"
+    async with SandboxManager("s", home=home, pool_size=1) as owner:
+        await owner.workspace.write(".git/hooks/pre-commit", "of the agent")
+        hostile = (await owner.workspace.snapshot("hostile"))["snapshot_id"]
+        await owner.workspace.write(".git/hooks/pre-commit", "of the owner")
+        await owner.workspace.write("a", "1")
+        harmless = (await owner.workspace.snapshot("harmless"))["snapshot_id"]
+        await owner.workspace.write("a", "2")
+    async with SandboxManager("s", home=home, pool_size=1, policy_file=policy) as agent:
+        with pytest.raises(Denied) as refused:
+            await agent.workspace.restore(hostile)
+        assert (refused.value.reason, "work/.git/hooks/pre-commit" in str(refused.value)) == ("change_denied", True)
+        with pytest.raises(Denied) as refused:
+            await agent.workspace.reset(snapshot_before=True)
+        assert refused.value.reason == "change_denied"
+        assert await agent.workspace.read(".git/hooks/pre-commit") == b"of the owner"
+        await agent.workspace.restore(harmless)
+        assert await agent.workspace.read("a") == b"1"
