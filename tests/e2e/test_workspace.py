@@ -220,3 +220,25 @@ async def test_what_nobody_may_change_is_not_changed_by_going_back_or_starting_o
         assert await agent.workspace.read(".git/hooks/pre-commit") == b"of the owner"
         await agent.workspace.restore(harmless)
         assert await agent.workspace.read("a") == b"1"
+
+
+async def test_a_file_that_may_not_be_written_or_deleted_is_not_so_by_going_back(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {default: {denied_paths: ['**/*.key']}}\n")
+    home = tmp_path / "home"
+    async with SandboxManager("s", home=home, pool_size=1) as owner:
+        await owner.workspace.write("d/a.key", "old")
+        old = (await owner.workspace.snapshot())["snapshot_id"]
+        await owner.workspace.write("d/a.key", "new")
+        same = (await owner.workspace.snapshot())["snapshot_id"]
+    async with SandboxManager("s", home=home, pool_size=1, policy_file=policy) as agent:
+        with pytest.raises(Denied):
+            await agent.workspace.delete("d/a.key")
+        with pytest.raises(Denied) as refused:
+            await agent.workspace.restore(old)
+        assert refused.value.reason == "change_denied"
+        with pytest.raises(Denied):
+            await agent.workspace.reset()
+        await agent.workspace.write("b", "1")
+        await agent.workspace.restore(same)
+    assert (home / "workspace/projects/s/work/d/a.key").read_text() == "new"

@@ -7,6 +7,7 @@ Whatever a killed host leaves before that is removed by the next one who takes o
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,8 +21,9 @@ from ringfence.operation.form import MAX_LABEL
 from ringfence.workspaces import snapshot_pack as packs
 from ringfence.workspaces import snapshot_store as stored
 from ringfence.workspaces.acting import acting_as
-from ringfence.workspaces.commit import require_allowed
+from ringfence.workspaces.commit import ChangeDenied
 from ringfence.workspaces.diff import differing, present
+from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.session import SessionWorkspace
 from ringfence.workspaces.snapshot_index import (
     MOST_INDEX_BYTES,
@@ -151,11 +153,14 @@ def reset(session: SessionWorkspace, *, denials: Denials = NO_DENIALS, look: Loo
 
 
 def _require_allowed(session: SessionWorkspace, index: Index | None, denials: Denials, look: Look) -> None:
-    """Hold the way from what is there to `index`, or to nothing, against what nobody may change."""
-    if denials.changes:
+    """Hold the way from what is there to `index`, or to nothing, against what a broker may not write or delete."""
+    if denials.changes or denials.paths:
         wanted = {} if index is None else {node.path: node for node in index.nodes()}
         pairs = differing(present(session.work_fd, index, look), wanted)
-        require_allowed((pair.path for pair in pairs), denials)
+        names = {os.fsdecode(pair.path): pair.path for pair in pairs}
+        refused = denials.denied_writes(sorted(names))
+        if refused:
+            raise ChangeDenied(tuple(harmless_path(names[name]) for name in refused))
 
 
 def delete(session: SessionWorkspace, snapshot_id: str) -> int:
