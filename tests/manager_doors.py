@@ -23,6 +23,8 @@ class Door:
     name: str
     home: Path
     policy: Path
+    state: Path
+    """The home of whoever carries it out."""
     arguments: dict[str, Any]
 
     def manager(self, session_id: str | None = None, **more: Any) -> SandboxManager:

@@ -254,8 +254,9 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         acting._session_id = session_id if session_id is not None else self._session_id
         acting._correlation = correlation or self._correlation
         acting._role = role if role is not None else self._role
-        # not of this object alone: the next call of the same caller finds its temporary space again
-        acting._scope = f"tenant {acting._caller.tenant} session {acting._session_id}"
+        if self._presented is None:  # a call under a grant has space of its own, and takes it along when it ends
+            # not of this object alone: the next call of the same caller finds its temporary space again
+            acting._scope = f"tenant {acting._caller.tenant} session {acting._session_id}"
         return acting
 
     @asynccontextmanager

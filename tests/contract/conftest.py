@@ -105,8 +105,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Iterator[
 def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Door:
     name, home = request.param, tmp_path_factory.mktemp("home")
     if name == "embedded":
-        return Door(name, home, policy, {"home": home, "policy_file": policy, "pool_size": 1})
+        return Door(name, home, policy, home, {"home": home, "policy_file": policy, "pool_size": 1})
     service: service_process.ServiceProcess = request.getfixturevalue("service")
     if name == "tcp":
-        return Door(name, home, policy, {"url": service.url, "api_key": service.key})
-    return Door(name, home, policy, {"url": service.socket_url})
+        return Door(name, home, policy, service.home, {"url": service.url, "api_key": service.key})
+    return Door(name, home, policy, service.home, {"url": service.socket_url})

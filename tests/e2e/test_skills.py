@@ -101,9 +101,38 @@ async def test_a_skill_of_ones_own_is_called_with_its_files_and_recorded_with_it
     shown = told(tmp_path / "home", "evidence", "show", outcome.result.exec_id)
     begun = shown["records"][0]["record"]
     assert {"policy", "manifest"} <= set(begun["documents"])
+    assert begun["image"] == "ringfence/sandbox:latest"
     document = said(tmp_path / "home", "evidence", "document", begun["documents"]["manifest"])
     assert json.loads(document)["id"] == "add.one"
     assert ringfence(tmp_path / "home", "evidence", "replay", outcome.result.exec_id).returncode == 0
+
+
+LANGUAGES = [
+    (
+        "bash",
+        "main.sh",
+        'source /workspace/inputs/skill/lib.sh; echo "{\\"n\\": $(( $(tr -dc 0-9) + one ))}"',
+        "lib.sh",
+        "one=1",
+    ),
+    pytest.param(
+        *("node", "main.js"),
+        "const {one} = require('/workspace/inputs/skill/lib.js');"
+        "const {n} = JSON.parse(require('fs').readFileSync(0)); console.log(JSON.stringify({n: n + one}))",
+        *("lib.js", "exports.one = 1"),
+        marks=pytest.mark.needs("node"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "file", "code", "beside", "content"), LANGUAGES, ids=("bash", "node"))
+async def test_a_skill_may_be_written_in_another_language(
+    tmp_path: Path, program: str, file: str, code: str, beside: str, content: str
+) -> None:
+    put(tmp_path / "skills", {file: code.encode(), beside: content.encode()}, runtime__entrypoint=[program, file])
+    async with manager(tmp_path, skills=[tmp_path / "skills"]) as held:
+        outcome = await held.invoke("add.one", {"n": 41})
+    assert (outcome.outputs, outcome.result.stderr) == ({"n": 42}, "")
 
 
 async def test_the_limits_of_the_manifest_hold_and_nobody_can_ask_for_more(tmp_path: Path) -> None:
@@ -202,6 +231,8 @@ async def test_a_role_has_the_skills_that_the_policy_lists_and_no_other(tmp_path
             await held.invoke("shell.run", {"command": "curl example.com"})
         reader = held.acting_for(role="reader")
         assert [skill.id for skill in await reader.skills()] == ["file.search"]
+        with pytest.raises(InvalidRequest):
+            await reader.skill("shell.run")
 
 
 async def test_a_policy_that_narrows_the_files_narrows_the_skill(tmp_path: Path) -> None:
@@ -335,9 +366,9 @@ async def test_a_service_refuses_a_call_that_is_none_and_tells_nothing_of_its_ma
             assert str(tmp_path) not in json.dumps(problem)
         _, problem = await asked(url, key, "/skills/add.one/invoke", {"inputs": {"n": 1}}, **{"Idempotency-Key": "k"})
         assert problem["reason"] == "not_in_this_version"
-        unknown = [await asked(url, key, f"/skills/{name}") for name in ("no.such", "a..b", "..%2f..%2fetc")]
-        assert [status for status, _ in unknown] == [404, 404, 404]
-        assert unknown[0] == unknown[1]
+        unknown = [await asked(url, key, f"/skills/{name}") for name in ("no.such", "a..b", "is.broken", "..%2fa")]
+        assert [status for status, _ in unknown] == [404, 404, 404, 404]
+        assert unknown[0] == unknown[1] == unknown[2]
 
 
 async def test_an_execution_on_behalf_of_a_skill_is_held_to_its_manifest(tmp_path: Path) -> None:
@@ -383,6 +414,10 @@ async def test_a_manager_with_an_address_has_the_skills_of_the_service(tmp_path:
         here = [skill.to_dict() for skill in await house.manager.skills()]
         async with SandboxManager("p1", url=url, api_key=key) as held:
             assert [skill.to_dict() for skill in await held.skills()] == here
+            assert (await held.skill("add.one")).to_dict() == here[0]
+            with pytest.raises(InvalidRequest) as unknown:
+                await held.skill("no.such")
+            assert unknown.value.reason == "not_found"
             outcome = await held.invoke("add.one", {"n": 1}, timeout=10)
             assert (outcome.success, outcome.outputs, outcome.skill_id) == (True, {"n": 2}, "add.one")
             assert outcome.result.sandbox_id.startswith("rf-")
@@ -390,3 +425,19 @@ async def test_a_manager_with_an_address_has_the_skills_of_the_service(tmp_path:
                 await held.invoke("add.one", {"n": "x"})
             assert refused.value.reason == "input_invalid"
             assert (await SkillsProvider(held).list_tools())[0]["name"] == "skill.add.one"
+
+
+@pytest.mark.needs("biscuit")
+async def test_a_grant_holds_over_the_service_too(tmp_path: Path) -> None:
+    said(tmp_path / "home", "key", "create")
+    async with serving(tmp_path) as (house, url):
+        made, key = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")
+        words = ("--tool", "shell.run", "--call", "c1", "--tenant", "acme", "--subject", made.key_id)
+        token = said(tmp_path / "home", "grant", "issue", *words).strip()
+        async with SandboxManager("p1", url=url, api_key=key) as held, held.under(token, call_id="c1") as governed:
+            with pytest.raises(Denied) as refused:
+                await governed.invoke("python.run", {"code": "print(1)"})
+            assert refused.value.reason == "tool_mismatch"
+            assert (await governed.invoke("shell.run", {"command": "echo hi"})).outputs["stdout"] == "hi\n"
+        status, problem = await asked(url, key, "/skills", **{"X-Ringfence-Grant": token, "X-Ringfence-Call": "c1"})
+        assert (status, problem["reason"]) == (422, "not_in_this_version")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.errors import Denied
 from ringfence.operation.code import Language
 
 if TYPE_CHECKING:
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from ringfence.operation.code import CodeRun
 
 _KINDS: Final = {Language.BASH: "shell"}
+
+
+@dataclass(slots=True)
+class GrantInUse:
+    """A signed grant, and the call it is presented for, until that is over."""
+
+    token: str = field(repr=False)
+    call_id: str
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +39,15 @@ class Asking:
     security_mode: str | None = None
     require_cgroups: bool = False
     commit: str = "always"
-    grant: tuple[str, str] | None = field(default=None, repr=False)
-    """A signed grant, and the call it is presented for."""
+    grant: GrantInUse | None = None
 
     def headers(self) -> dict[str, str]:
         """Return what goes beside the body: a grant is a secret, and bodies are kept."""
         if self.grant is None:
             return {}
-        token, call_id = self.grant
-        return {"X-Ringfence-Grant": token, "X-Ringfence-Call": call_id}
+        if self.grant.is_over:
+            raise Denied("the call this grant was presented for is over", reason="replayed")
+        return {"X-Ringfence-Grant": self.grant.token, "X-Ringfence-Call": self.grant.call_id}
 
     def within(self, limits: Mapping[str, float]) -> Asking:
         """Return the same with these limits."""
@@ -88,9 +98,18 @@ def process_form(
 
 
 def operation_form(operation: Brokered, asking: Asking) -> dict[str, Any]:
-    """Return the body that has the service carry out a brokered operation."""
+    """Return the body that has the service carry out a brokered operation.
+
+    Raises:
+        InvalidRequest: The manager has limits of its own, which a service takes for runs alone.
+    """
+    from ringfence.config import of_the_service
     from ringfence.operation.form import to_json  # not at the top: the command only runs code
 
+    # the time of a program is in the operation itself
+    travelling = {"wall_seconds"} if getattr(operation, "timeout_ms", None) is not None else set()
+    if left := asking.limits.keys() - travelling:
+        raise of_the_service(f"{min(left)} of operations that run no code")
     body: dict[str, Any] = {"operation": to_json(operation)}
     if asking.session_id is not None:
         body["project_id"] = asking.session_id

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from ringfence.client.address import parse_address
-from ringfence.client.forms import Asking, process_form
+from ringfence.client.forms import Asking, GrantInUse, process_form
 from ringfence.client.lane import Lane
 from ringfence.client.service import RUN_SECONDS, Service
-from ringfence.client.transport import Stop, Transport
+from ringfence.client.stop import Stop
+from ringfence.client.transport import Transport
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.operation.code import CodeRun
 from ringfence.outcome_form import read_member, read_object
@@ -64,11 +65,13 @@ class Remote:
         for name, value in given:
             if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
                 raise InvalidRequest(f"{name} must be printable ASCII text", reason="invalid_text")
-        remote = self._with(replace(self._asking, grant=(grant, call_id)))
+        used = GrantInUse(grant, call_id)
+        remote = self._with(replace(self._asking, grant=used))
         try:
             yield remote
         finally:
-            await remote.wait(lambda stop: remote._service.end_call(remote._asking, stop))
+            await remote.call("DELETE", f"/grants/calls/{quote(call_id, safe='')}", repeatable=True)
+            used.is_over = True
 
     async def run(self, operation: CodeRun | Brokered, request: Request, on_output: OnOutput | None = None) -> Outcome:
         """Have the service take an operation through its pipeline; cancelling the task cancels it there.
@@ -137,6 +140,12 @@ class Remote:
         from ringfence.client.skills import list_skills  # not at the top: most managers call none
 
         return await self.wait(lambda stop: list_skills(self._service, self._asking, stop))
+
+    async def skill(self, skill_id: str) -> Skill:
+        """Return one of them."""
+        from ringfence.client.skills import find_skill
+
+        return await self.wait(lambda stop: find_skill(self._service, self._asking, skill_id, stop))
 
     async def invoke(
         self, skill_id: str, inputs: Mapping[str, Any], request: Request, on_output: OnOutput | None = None

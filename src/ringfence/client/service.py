@@ -14,7 +14,8 @@ from ringfence.client.artifacts import RemoteArtifact
 from ringfence.client.events import LONGEST_EVENT, output_of, read_events
 from ringfence.client.forms import Asking, exec_form
 from ringfence.client.retry import Retrying
-from ringfence.client.transport import Dropped, Reply, Stop, Stopped, Transport
+from ringfence.client.stop import Stop, Stopped
+from ringfence.client.transport import Dropped, Reply, Transport
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.errors.form import read_problem
 from ringfence.isolation.capture import gap_line
@@ -100,12 +101,6 @@ class Service:
                 self.call("POST", f"{target}/signal", {"signal": "INT"}, asking=asking, seconds=CANCEL_SECONDS)
             raise
         return _told(self.result(answer), on_output)
-
-    def end_call(self, asking: Asking, stop: Stop | None = None) -> None:
-        """Use up the grant that was presented for a call."""
-        if asking.grant is not None:
-            target = f"/grants/calls/{quote(asking.grant[1], safe='')}"
-            self.call("DELETE", target, asking=asking, repeatable=True, stop=stop)
 
     def call(
         self,

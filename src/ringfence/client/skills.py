@@ -16,7 +16,7 @@ from ringfence.skills.skill import Skill, SkillOutcome, skill_told
 if TYPE_CHECKING:
     from ringfence.client.forms import Asking
     from ringfence.client.service import Service
-    from ringfence.client.transport import Stop
+    from ringfence.client.stop import Stop
     from ringfence.outcome import OnOutput
 
 _NAMES: Final = ("user_id", "space_id", "conversation_id", "turn_id", "task_id", "traceparent", "request_id")
@@ -36,6 +36,19 @@ def list_skills(service: Service, asking: Asking, stop: Stop | None = None) -> l
         return [skill_told(form) for form in told]
     except InvalidRequest:
         raise wrong_form("skills") from None
+
+
+def find_skill(service: Service, asking: Asking, skill_id: str, stop: Stop | None = None) -> Skill:
+    """Return one skill that the service offers.
+
+    Raises:
+        RingfenceError: There is none of this id, or what the service refused, or the way to it.
+    """
+    _, answer = service.call("GET", f"/skills/{quote(str(skill_id), safe='')}", asking=asking, stop=stop)
+    try:
+        return skill_told(answer)
+    except InvalidRequest:
+        raise wrong_form("skill") from None
 
 
 def invoke_skill(

@@ -120,6 +120,9 @@ def begin(
         members["session_id"] = session_id
         members.setdefault("project_id", session_id)  # a session's files are those of the project of its name
         members["mounts"] = _MOUNTS
+    manifest = None if profile.sources is None else profile.sources.manifest
+    if manifest is not None and manifest.runtime is not None:
+        members["image"] = manifest.runtime.image  # what it asked for; `backend` says what it got
     agreed = decided.consented(consent, profile, operation)
     if agreed:
         members["consent"] = agreed

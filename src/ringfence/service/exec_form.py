@@ -39,6 +39,8 @@ _LANGUAGES: Final = {"python": "python", "shell": "bash", "javascript": "javascr
 _CODE_FLAGS: Final = {"python": ("-c",), "shell": ("-lc", "-c"), "javascript": ("-e",), "typescript": ("-e",)}
 _BESIDE: Final = ("project_id", "conversation_id", "skill_id")
 _OF_THE_SERVICE: Final = {"isolation": "auto", "security_mode": "strict", "require_cgroups": False, "role": None}
+GRANT_MEMBER: Final = "under_grant"
+"""What stands in a body for the grant that came beside it: its digest, so that another grant is another request."""
 _NOT_IN_DIGEST: Final = frozenset({"wait"})
 
 # As `python FILE` would run it, so that tracebacks, `__file__` and imports from beside it are as one expects.
@@ -59,6 +61,7 @@ class ExecForm:
     """Whose files it works on; None leaves nothing behind."""
     correlation: Correlation
     cwd: str = WORKING_DIRECTORY
+    under_grant: bool = False
 
     @property
     def skill_id(self) -> str | None:
@@ -109,7 +112,8 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
         limits=limits,
         commit=commit,
     )
-    return ExecForm(body, request, project_id, replace(correlation, project_id=project_id), cwd)
+    known = replace(correlation, project_id=project_id)
+    return ExecForm(body, request, project_id, known, cwd, under_grant=GRANT_MEMBER in body)
 
 
 def correlation_of(

@@ -12,7 +12,9 @@ from ringfence.service.execs import Execs, Runs
 
 if TYPE_CHECKING:
     from ringfence.evidence.correlation import Correlation
+    from ringfence.facade import SandboxManager
     from ringfence.service.callers import Principal
+    from ringfence.service.calls import GrantShown
     from ringfence.service.house import House
     from ringfence.service.settings import ServiceSettings
 
@@ -24,10 +26,10 @@ def open_execs(house: House) -> Execs:
     """Return the queue of `house`; `Execs.start` takes over what an earlier service had promised."""
 
     def runs_for(who: Principal, project_id: str | None, correlation: Correlation) -> Runs:
-        manager = house.manager_for(who, project_id, correlation)
-        # a name that is no skill's is a name of the caller's own, and says nothing about what is allowed
-        skill_id = correlation.skill_id
-        return manager if skill_id is None or skill_id not in house.skills else manager.on_behalf_of(skill_id)
+        return _as_skill(house, house.manager_for(who, project_id, correlation), correlation)
+
+    async def runs_under(who: Principal, shown: GrantShown, project_id: str | None, correlation: Correlation) -> Runs:
+        return _as_skill(house, await house.manager_under(who, shown, project_id, correlation), correlation)
 
     return Execs(
         runs_for,
@@ -37,7 +39,15 @@ def open_execs(house: House) -> Execs:
         identifiers=TimeOrdered(),
         caps=caps_of(house.settings),
         drain_seconds=house.settings.drain_seconds,
+        manager_under=runs_under,
     )
+
+
+def _as_skill(house: House, manager: SandboxManager, correlation: Correlation) -> Runs:
+    """Return what runs within the manifest of the skill that is named, where there is one of that name."""
+    skill_id = correlation.skill_id
+    # a name that is no skill's is a name of the caller's own, and says nothing about what is allowed
+    return manager if skill_id is None or skill_id not in house.skills else manager.on_behalf_of(skill_id)
 
 
 def caps_of(settings: ServiceSettings) -> Caps:

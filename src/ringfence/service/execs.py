@@ -13,12 +13,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ringfence.errors import InternalError, InvalidRequest, RingfenceError, Unavailable
+from ringfence.errors import Denied, InternalError, InvalidRequest, RingfenceError, Unavailable
 from ringfence.evidence.correlation import Correlation
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.service import exec_views, promises
 from ringfence.service.admission import Admission, Caps
 from ringfence.service.callers import Principal
+from ringfence.service.calls import GrantShown
 from ringfence.service.events import Ring, forgotten
 from ringfence.service.exec_finder import LIVE, Finder, Page, Position, Question
 from ringfence.service.exec_form import ExecForm
@@ -50,6 +51,7 @@ class Runs(Protocol):
 
 
 ManagerFor = Callable[[Principal, str | None, Correlation], Runs]
+ManagerUnder = Callable[[Principal, GrantShown, str | None, Correlation], Awaitable[Runs]]
 
 
 class Answer(NamedTuple):
@@ -81,9 +83,11 @@ class Execs:
         caps: Caps | None = None,
         drain_seconds: float = 30.0,
         longest_wait: float = LONGEST_WAIT_SECONDS,
+        manager_under: ManagerUnder | None = None,
     ) -> None:
         """Nothing runs before `start`, and nothing is opened."""
         self._manager_for = manager_for
+        self._manager_under = manager_under
         self._store = store
         self._finder = finder
         self._recent = Recent()
@@ -107,10 +111,13 @@ class Execs:
         for promised in recovered.to_run:
             try:
                 who, form = promises.read_request(promised)
+            except Denied as refused:
+                await asyncio.to_thread(self._store.over, promised.exec_id, promises.ending_of(refused))
+                continue
             except (RingfenceError, ValueError, KeyError, TypeError) as error:
                 _log.error("%s was promised and cannot be read any more: %s", promised.exec_id, type(error).__name__)
-                refused = InternalError("what was asked for cannot be read any more")
-                await asyncio.to_thread(self._store.over, promised.exec_id, promises.ending_of(refused))
+                lost = InternalError("what was asked for cannot be read any more")
+                await asyncio.to_thread(self._store.over, promised.exec_id, promises.ending_of(lost))
                 continue
             live = self._new(who, form, promised.exec_id)
             live.promised = True
@@ -124,6 +131,7 @@ class Execs:
         *,
         key: str | None = None,
         wait: bool = True,
+        shown: GrantShown | None = None,
         gone: Callable[[], Awaitable[None]] | None = None,
     ) -> Answer:
         """Run what is asked for, and return how it ended, or where it stands when nobody wants to wait longer.
@@ -142,10 +150,10 @@ class Execs:
         if key is None and wait:
             if refusal is not None:
                 raise refusal
-            live = self._new(who, form, self._identifiers.new("ex"))
+            live = self._new(who, form, self._identifiers.new("ex"), shown)
             self._go(live)
             return await self._wait(live, gone)
-        live = self._new(who, form, self._identifiers.new("ex"))
+        live = self._new(who, form, self._identifiers.new("ex"), shown)
         try:
             kept = await asyncio.to_thread(self._promise, live, key, refusal is None)
         except BaseException:
@@ -285,8 +293,8 @@ class Execs:
 
     # --- one execution ---
 
-    def _new(self, who: Principal, form: ExecForm, exec_id: str) -> Live:
-        live = Live(exec_id, who, form, self._clock.now_ms(), asyncio.get_running_loop().create_future())
+    def _new(self, who: Principal, form: ExecForm, exec_id: str, shown: GrantShown | None = None) -> Live:
+        live = Live(exec_id, who, form, self._clock.now_ms(), asyncio.get_running_loop().create_future(), shown=shown)
         live.ring.status(str(Status.QUEUED))
         self._live[exec_id] = live
         return live
@@ -326,10 +334,18 @@ class Execs:
             await self._admission.wait(turn)
             live.status = Status.RUNNING
             live.ring.status(str(Status.RUNNING))
-            manager = self._manager_for(live.who, live.form.project_id, live.form.correlation)
+            manager = await self._manager(live)
             return await manager.execute(live.form.request, on_output=live.ring.output, exec_id=live.exec_id)
         finally:
             self._admission.leave(turn)
+
+    async def _manager(self, live: Live) -> Runs:
+        project_id, correlation = live.form.project_id, live.form.correlation
+        if live.shown is None:
+            return self._manager_for(live.who, project_id, correlation)
+        if self._manager_under is None:
+            raise InternalError("this queue takes no grants")
+        return await self._manager_under(live.who, live.shown, project_id, correlation)
 
     def _conclude(self, live: Live) -> None:
         if live.result is not None:

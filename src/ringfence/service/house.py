@@ -19,6 +19,7 @@ from ringfence.errors import InternalError
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.facade import SandboxManager
 from ringfence.identifiers import TimeOrdered
+from ringfence.service.calls import Calls
 from ringfence.service.keys import ApiKeys
 from ringfence.service.surroundings import runtime_mode
 from ringfence.service.tally import Tallies
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ringfence.database.port import Database
     from ringfence.ports import Clock
     from ringfence.service.callers import Principal
+    from ringfence.service.calls import GrantShown
     from ringfence.service.settings import ServiceSettings
 
 _ids = TimeOrdered()
@@ -63,6 +65,7 @@ class House:
     under_way: int = 0
     """How many requests that change something are being answered."""
     idle: asyncio.Event = field(default_factory=_set_event)
+    calls: Calls = field(default_factory=Calls)
     looked_at: float = float("-inf")
     """When the disk was last looked at for whoever has no key; see `health.is_well`."""
     was_writable: bool = True
@@ -77,6 +80,20 @@ class House:
     ) -> SandboxManager:
         """Return a manager that acts for the caller, in one of its projects, and shares the engine of the house."""
         return self.manager.acting_for(caller=principal.caller, session_id=project_id, correlation=correlation)
+
+    async def manager_under(
+        self, principal: Principal, shown: GrantShown | None, project_id: str | None, correlation: Correlation
+    ) -> SandboxManager:
+        """Return a manager that acts for the caller, under the grant that came with the request, if one did.
+
+        Raises:
+            Denied: The call was begun under another grant.
+            Unavailable: Grants cannot be checked here.
+        """
+        if shown is None:
+            return self.manager_for(principal, project_id, correlation)
+        governed = await self.calls.manager(self.manager_for(principal), principal, shown)
+        return governed.acting_for(session_id=project_id, correlation=correlation)
 
     async def note(self, kind: str, members: Mapping[str, Any]) -> None:
         """Write down what was done to the rules themselves.
@@ -138,6 +155,7 @@ class House:
         self.begin_draining()
         if self.opened:
             self.opened = False
+            await self.calls.close()
             await asyncio.to_thread(self.readers.shutdown, cancel_futures=True)
             await self.manager.cleanup()
             await asyncio.to_thread(self.database.close)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringfence.errors import RingfenceError
     from ringfence.evidence.correlation import Correlation
     from ringfence.service.callers import Principal
+    from ringfence.service.calls import GrantShown
     from ringfence.service.exec_form import ExecForm
     from ringfence.service.exec_views import View
 
@@ -32,6 +33,8 @@ class Live:
     ring: Ring = field(default_factory=Ring)
     status: Status = Status.QUEUED
     promised: bool = False
+    shown: GrantShown | None = None
+    """The grant that it runs under; it is written nowhere."""
     turn: Turn | None = None
     task: asyncio.Task[None] | None = None
     result: ExecutionResult | None = None

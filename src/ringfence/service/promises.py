@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ringfence.authority.caller import Caller
-from ringfence.errors import RingfenceError
+from ringfence.errors import Denied, RingfenceError
 from ringfence.evidence.projections.exec_row import COLUMNS
 from ringfence.outcome import Status
 from ringfence.service import exec_views
@@ -35,7 +35,11 @@ def read_request(promised: Promised) -> tuple[Principal, ExecForm]:
     form: Any = json.loads(promised.request or "")
     who = form["who"]
     principal = Principal(Caller(who["tenant"], who["subject_id"]), Access(who["access"]), who["key_id"])
-    return principal, read_exec(json.loads(form["body"]), **form["names"])
+    asked = read_exec(json.loads(form["body"]), **form["names"])
+    if asked.under_grant:
+        # the token was kept nowhere, and without it the run could do more than its caller may
+        raise Denied("the grant that it was to run under is not kept over a restart", reason="no_grant")
+    return principal, asked
 
 
 def ending_of(error: RingfenceError) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 from ringfence.authority.finding import Finding, Severity, refuse_errors
 from ringfence.authority.manifest_reader import ID
 from ringfence.authority.manifest_reader import MAX_BYTES as MAX_MANIFEST_BYTES
+from ringfence.capability.canonical import digest, digest_of
 from ringfence.errors import InvalidRequest, RingfenceError, Unavailable
 from ringfence.skills.skill import Skill, read_skill
 from ringfence.workspaces.beneath import open_beneath, open_regular
@@ -28,7 +29,6 @@ MAX_SKILLS: Final = 1000
 MAX_FILES: Final = 256
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 8
-_MOST_KNOWN = 256
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -47,8 +47,8 @@ class Shelf:
         """Look into `directories`, into `skills` of `home`, and at those of this package unless `shipped` says no."""
         self._named = ((SHIPPED,) if shipped else ()) + directories
         self._in_home = None if home is None else home / "skills"
-        # by what they are made of, so that the same skill stays the same object: profiles are remembered by it
-        self._known: dict[tuple[str, bytes, tuple[tuple[str, bytes], ...]], tuple[Skill | None, list[Finding]]] = {}
+        # while its files stay the same, a skill stays the same object: profiles are remembered by it
+        self._known: dict[str, tuple[str, Skill | None, list[Finding]]] = {}
 
     @property
     def _directories(self) -> tuple[Path, ...]:
@@ -124,13 +124,11 @@ class Shelf:
             message = str(error) if isinstance(error, RingfenceError) else error.strerror or type(error).__name__
             fix = (error.fix if isinstance(error, RingfenceError) else None) or "put plain files there, and no links"
             return None, [Finding(Severity.ERROR, "unreadable", "", message, fix, file)]
-        key = (file, manifest, tuple(sorted(files.items())))
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            known = self._known[key] = read_skill(manifest, files, directory=name, file=file)
-        return known
+        made_of = _digest(manifest, files)
+        known = self._known.get(file)
+        if known is None or known[0] != made_of:
+            known = self._known[file] = made_of, *read_skill(manifest, files, directory=name, file=file)
+        return known[1:]
 
 
 @lru_cache(maxsize=64)
@@ -203,6 +201,10 @@ def not_found() -> InvalidRequest:
     return InvalidRequest(
         "there is no such skill", reason="not_found", fix="'ringfence skill list' names those there are"
     )
+
+
+def _digest(manifest: bytes, files: Mapping[str, bytes]) -> str:
+    return digest([digest_of(manifest), sorted((path, digest_of(content)) for path, content in files.items())])
 
 
 def _names(directory: Path) -> list[str]:

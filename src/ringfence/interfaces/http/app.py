@@ -18,7 +18,8 @@ from ringfence.service.house import House
 from ringfence.version import __version__
 
 RESOURCES: Final = (
-    "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "skills", "evidence", "grants", "metrics",
+    "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "skills", "evidence", "calls",
+    "grants", "metrics",
 )  # fmt: skip
 """The modules beside this one that have a `router`."""
 

@@ -12,13 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ringfence.errors import InternalError, InvalidRequest, Unavailable
+from ringfence.interfaces.http.calls import grant_of
 from ringfence.interfaces.http.door import allowed, house_of
 from ringfence.interfaces.http.event_stream import EVENT_SCHEMA, EventStream
 from ringfence.interfaces.http.exec_models import ArtifactList, ExecBody, ExecPage, ExecView, Filters
 from ringfence.interfaces.http.problem import documented
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_finder import FILTERS, Question, read_cursor, write_cursor
-from ringfence.service.exec_form import read_exec
+from ringfence.service.exec_form import GRANT_MEMBER, read_exec
 from ringfence.service.execs import Execs
 from ringfence.service.house import House
 
@@ -60,13 +61,16 @@ async def run(
     if body.skill_id is not None:
         await require_skill(house, who, body.skill_id)
     asked = body.model_dump(exclude_unset=True, exclude_none=True)
+    shown = grant_of(request)
+    if shown is not None:
+        asked[GRANT_MEMBER] = shown.digest()
     form = read_exec(asked, request_id=_request_id(request), traceparent=_traceparent(request))
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    answer = await execs.submit(who, form, key=_key(idempotency_key), wait=body.wait, gone=gone)
+    answer = await execs.submit(who, form, key=_key(idempotency_key), wait=body.wait, shown=shown, gone=gone)
     headers = {"Location": f"/sandbox/execs/{answer.view['exec_id']}"}
     if answer.replayed:
         headers["Idempotency-Replayed"] = "true"

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ringfence.interfaces.http.calls import grant_of
 from ringfence.interfaces.http.door import allowed, house_of
 from ringfence.interfaces.http.exec_models import OperationBody, OperationView
 from ringfence.interfaces.http.execs import as_json, taking_work
@@ -41,7 +42,7 @@ async def perform(
     named = correlation.project_id or correlation.conversation_id
     project = None if named is None else project_name(named)
     operation = from_json(body.operation)
-    manager = house.manager_for(who, project, correlation)
+    manager = await house.manager_under(who, grant_of(request), project, correlation)
     # a program needs a box, and waits for its turn; a file does not
     async with execs.turn_for(who, correlation) if isinstance(operation, ProcExec) else nullcontext():
         outcome = await manager.perform(operation)
