@@ -90,10 +90,11 @@ class Denials:
 
     def denied_changes(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return those of `paths`, relative to a work directory, that may not be changed."""
-        globs = [glob.casefold() for glob in self.changes]
-        return tuple(
-            path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in globs)
-        )
+        return _in_work(self.changes, paths)
+
+    def denied_writes(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `paths`, relative to a work directory, that no broker may write or delete."""
+        return _in_work(self.changes | self.paths, paths)
 
     @staticmethod
     def _denies(globs: frozenset[str], path: str) -> bool:
@@ -157,6 +158,13 @@ def read_denials(form: object) -> Denials:
         if not all(type(value) is (int if name == "ports" else str) for value in values):
             raise InvalidRequest(f"denials: {name} holds a value of another type", reason="invalid_denial")
     return Denials(**{name: frozenset(values) for name, values in form.items()})
+
+
+def _in_work(globs: frozenset[str], paths: Iterable[str]) -> tuple[str, ...]:
+    folded = [glob.casefold() for glob in globs]
+    return tuple(
+        path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in folded)
+    )
 
 
 def _domain_glob(pattern: object) -> str:
