@@ -49,6 +49,21 @@ class Skilled(ABC):
         authority = self._engine().authority
         return [skill for skill in found.skills.values() if authority.may_use(skill.id, self._role)]
 
+    async def skill(self, skill_id: str) -> Skill:
+        """Return one of them, reading no other.
+
+        Raises:
+            InvalidRequest: There is none of this id that can be called, or that this manager's role may call.
+        """
+        if (service := self._service()) is not None:
+            return await service.skill(skill_id)
+        from ringfence.skills.shelf import not_found
+
+        found = await asyncio.to_thread(self._shelf().find, skill_id)
+        if not self._engine().authority.may_use(found.id, self._role):
+            raise not_found()
+        return found
+
     async def invoke(
         self,
         skill_id: str,

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
+    from ringfence.isolation.linux.outfit import Outfit
     from ringfence.journal.signer import Signer
     from ringfence.processes.registry import Registry
     from ringfence.risk.policy import UnifiedRiskPolicy
@@ -380,15 +381,15 @@ def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalA
 def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
     keeper = Keeper(make_backend(settings), settings.pool, default=_default_spec(settings))
-    return CodeExecutor(keeper, lambda packages: build_environment(packages, settings.home)), keeper
+    return CodeExecutor(keeper, lambda packages, tenant: build_environment(packages, settings.home, tenant)), keeper
 
 
-def build_environment(packages: tuple[str, ...], home: Path) -> str:
-    """Return the directory of the environment with `packages`, building it once."""
-    from ringfence.runtimes import packages as environments
+def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:
+    """Return the directory of the environment with `packages` for `tenant`, building it once."""
     from ringfence.runtimes.python import python_runtime
+    from ringfence.runtimes.tenants import environment_for
 
-    return str(environments.build(packages, home / "environments", python_runtime().executable).path)
+    return str(environment_for(tenant, packages, home / "environments", python_runtime().executable).path)
 
 
 def make_backend(settings: Settings) -> Backend:
@@ -404,7 +405,6 @@ def make_backend(settings: Settings) -> Backend:
 
 def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
-    from ringfence.isolation.linux.outfit import outfit
     from ringfence.isolation.native.backend import NativeBackend
 
     def session(session_id: str, tenant: str) -> SessionWorkspace:
@@ -413,13 +413,21 @@ def native_backend(settings: Settings) -> Backend:
         return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
 
     return NativeBackend(
-        outfit=lambda spec, counted: outfit(
-            spec.packages, spec.preload, settings.home / "node.json", memory_is_counted=counted
-        ),
+        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         session=session,
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )
+
+
+def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
+    """Return what a box is made from, with what the operator of `home` shows in every one."""
+    from ringfence.isolation.linux.outfit import outfit
+    from ringfence.workspaces.declared import read_only_mounts
+
+    mounts = read_only_mounts(home)
+    cache = home / "node.json"
+    return outfit(spec.packages, spec.preload, cache, memory_is_counted=memory_is_counted, mounts=mounts)
 
 
 def node_command(language: Language, cache: Path) -> list[str]:
@@ -437,12 +445,9 @@ def node_command(language: Language, cache: Path) -> list[str]:
 def bwrap_backend(settings: Settings) -> Backend:
     """Return the backend that lets the distribution's bubblewrap build the box."""
     from ringfence.isolation.bwrap.backend import BwrapBackend
-    from ringfence.isolation.linux.outfit import outfit
 
     return BwrapBackend(
-        outfit=lambda spec, counted: outfit(
-            spec.packages, spec.preload, settings.home / "node.json", memory_is_counted=counted
-        ),
+        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )

@@ -231,6 +231,8 @@ async def test_a_role_has_the_skills_that_the_policy_lists_and_no_other(tmp_path
             await held.invoke("shell.run", {"command": "curl example.com"})
         reader = held.acting_for(role="reader")
         assert [skill.id for skill in await reader.skills()] == ["file.search"]
+        with pytest.raises(InvalidRequest):
+            await reader.skill("shell.run")
 
 
 async def test_a_policy_that_narrows_the_files_narrows_the_skill(tmp_path: Path) -> None:
@@ -364,9 +366,9 @@ async def test_a_service_refuses_a_call_that_is_none_and_tells_nothing_of_its_ma
             assert str(tmp_path) not in json.dumps(problem)
         _, problem = await asked(url, key, "/skills/add.one/invoke", {"inputs": {"n": 1}}, **{"Idempotency-Key": "k"})
         assert problem["reason"] == "not_in_this_version"
-        unknown = [await asked(url, key, f"/skills/{name}") for name in ("no.such", "a..b", "..%2f..%2fetc")]
-        assert [status for status, _ in unknown] == [404, 404, 404]
-        assert unknown[0] == unknown[1]
+        unknown = [await asked(url, key, f"/skills/{name}") for name in ("no.such", "a..b", "is.broken", "..%2fa")]
+        assert [status for status, _ in unknown] == [404, 404, 404, 404]
+        assert unknown[0] == unknown[1] == unknown[2]
 
 
 async def test_an_execution_on_behalf_of_a_skill_is_held_to_its_manifest(tmp_path: Path) -> None:
@@ -412,6 +414,10 @@ async def test_a_manager_with_an_address_has_the_skills_of_the_service(tmp_path:
         here = [skill.to_dict() for skill in await house.manager.skills()]
         async with SandboxManager("p1", url=url, api_key=key) as held:
             assert [skill.to_dict() for skill in await held.skills()] == here
+            assert (await held.skill("add.one")).to_dict() == here[0]
+            with pytest.raises(InvalidRequest) as unknown:
+                await held.skill("no.such")
+            assert unknown.value.reason == "not_found"
             outcome = await held.invoke("add.one", {"n": 1}, timeout=10)
             assert (outcome.success, outcome.outputs, outcome.skill_id) == (True, {"n": 2}, "add.one")
             assert outcome.result.sandbox_id.startswith("rf-")

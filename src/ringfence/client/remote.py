@@ -141,6 +141,12 @@ class Remote:
 
         return await self.wait(lambda stop: list_skills(self._service, self._asking, stop))
 
+    async def skill(self, skill_id: str) -> Skill:
+        """Return one of them."""
+        from ringfence.client.skills import find_skill
+
+        return await self.wait(lambda stop: find_skill(self._service, self._asking, skill_id, stop))
+
     async def invoke(
         self, skill_id: str, inputs: Mapping[str, Any], request: Request, on_output: OnOutput | None = None
     ) -> SkillOutcome:

@@ -38,6 +38,19 @@ def list_skills(service: Service, asking: Asking, stop: Stop | None = None) -> l
         raise wrong_form("skills") from None
 
 
+def find_skill(service: Service, asking: Asking, skill_id: str, stop: Stop | None = None) -> Skill:
+    """Return one skill that the service offers.
+
+    Raises:
+        RingfenceError: There is none of this id, or what the service refused, or the way to it.
+    """
+    _, answer = service.call("GET", f"/skills/{quote(str(skill_id), safe='')}", asking=asking, stop=stop)
+    try:
+        return skill_told(answer)
+    except InvalidRequest:
+        raise wrong_form("skill") from None
+
+
 def invoke_skill(
     service: Service,
     asking: Asking,

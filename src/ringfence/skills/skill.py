@@ -13,8 +13,7 @@ from ringfence.authority.finding import Finding, Severity, errors
 from ringfence.authority.levels import SideEffect
 from ringfence.authority.manifest import Manifest
 from ringfence.authority.manifest_reader import load_manifest, read_manifest
-from ringfence.capability.canonical import digest
-from ringfence.capability.capabilities import Capabilities
+from ringfence.capability.canonical import digest, digest_of
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.operation.code import Language
 from ringfence.outcome import ExecutionResult
@@ -68,7 +67,7 @@ class Skill:
         """The hash of everything that it is: manifest and files."""
         if self.told is not None:
             return str(self.told["digest"])
-        return digest({name: _hash(content) for name, content in {**self.files, "": self.manifest.text}.items()})
+        return digest({name: digest_of(content) for name, content in {**self.files, "": self.manifest.text}.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return its manifest as it is written, with what it leaves unsaid, and what it is called."""
@@ -165,7 +164,7 @@ def _of_interface(manifest: Manifest, file: str) -> list[Finding]:
 
 def _warnings(manifest: Manifest, file: str) -> list[Finding]:
     found = []
-    if reads_part_of_work(Capabilities(manifest.capabilities)):
+    if reads_part_of_work(manifest.capabilities):
         found.append(
             Finding(
                 Severity.WARNING, "too_fine", "permissions.fs.read",
@@ -178,9 +177,3 @@ def _warnings(manifest: Manifest, file: str) -> list[Finding]:
     except Unavailable as error:
         found.append(Finding(Severity.WARNING, "image_unavailable", "runtime.image", str(error), error.fix or "", file))
     return found
-
-
-def _hash(content: bytes) -> str:
-    from ringfence.capability.canonical import digest_of
-
-    return digest_of(content)

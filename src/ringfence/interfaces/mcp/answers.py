@@ -69,9 +69,11 @@ def run_fields(result: ExecutionResult) -> dict[str, Any]:
         "killed_by": result.killed_by,
         "ended": result.error or result.reason,
         "elapsed_ms": round(result.elapsed_ms, 1),
-        "files_written": list(result.files_written[:MOST_LISTED]),
+        # by the names that `read_file` takes
+        "files_written": [f"work/{name}" for name in result.files_written[:MOST_LISTED]],
         "artifacts": [
-            {"path": each.path, "size": each.size, "sha256": each.sha256} for each in result.artifacts[:MOST_LISTED]
+            {"path": f"artifacts/{result.exec_id}/{each.path}", "size": each.size, "sha256": each.sha256}
+            for each in result.artifacts[:MOST_LISTED]
         ],
         "lists_truncated": max(len(result.files_written), len(result.artifacts)) > MOST_LISTED,
         "exec_id": result.exec_id,
