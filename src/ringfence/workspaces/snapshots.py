@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest, QuotaExceeded, Unavailable
 from ringfence.operation.form import MAX_LABEL
@@ -100,11 +101,19 @@ def infos(session: SessionWorkspace) -> list[SnapshotInfo]:
         return []
 
 
-def restore(session: SessionWorkspace, snapshot_id: str, limits: Limits, *, look: Look = _go_on) -> SnapshotInfo:
+def restore(
+    session: SessionWorkspace,
+    snapshot_id: str,
+    limits: Limits,
+    *,
+    denials: Denials = NO_DENIALS,
+    look: Look = _go_on,
+) -> SnapshotInfo:
     """Put the tree of a snapshot in the place of the work directory, in one step, every content checked first.
 
     Raises:
         InvalidRequest: There is no such snapshot.
+        ChangeDenied: It differs in what `denials` says nobody may change; nothing was changed.
         QuotaExceeded: It is more than the session may hold now, or than the disk has room for.
         Unavailable: It is not what was written; the work directory was not touched.
     """
@@ -112,7 +121,7 @@ def restore(session: SessionWorkspace, snapshot_id: str, limits: Limits, *, look
         index = stored.load(store, snapshot_id)
         check_fits(index.info, limits, store)
         with stored.Contents(store) as contents:
-            session.replace_work(lambda work_fd: write_tree(index, contents.find, work_fd, look=look))
+            session.replace_work(lambda work_fd: write_tree(index, contents.find, work_fd, look=look), denials)
     return index.info
 
 
