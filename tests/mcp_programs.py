@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,4 +40,6 @@ def missing() -> str | None:
 def program(name: str, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
     """Run one of the programs to its end."""
     command = [str(node()), str(INSTALLED / ".bin" / name), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    with tempfile.TemporaryDirectory() as home:  # the inspector keeps a list of servers in its user's
+        env = {**os.environ, "HOME": home}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=seconds, check=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence import arguments
 from ringfence.capability.limits import Limits
@@ -16,6 +16,8 @@ from ringfence.requests import Content, ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence.operation.brokered import Brokered
+
+_T = TypeVar("_T")
 
 
 def run(
@@ -41,11 +43,13 @@ def run(
     policy_file: str | Path | None = None,
     role: str | None = None,
     correlation: Correlation = UNKNOWN,
+    url: str | None = None,
+    api_key: str | None = None,
     on_output: OnOutput | None = None,
 ) -> ExecutionResult:
     """Run `code` in a box of its own and wait for it; works in any thread, also beside a running event loop.
 
-    `on_output` is called from Ringfence's own thread.
+    `on_output` is called from Ringfence's own thread. With `url` it runs in the service there.
 
     Raises:
         InvalidRequest: Something about the request is wrong; nothing ran.
@@ -75,9 +79,10 @@ def run(
         policy_file=policy_file,
         role=role,
         correlation=correlation,
+        url=url,
+        api_key=api_key,
     )
-    manager.keep_engine()
-    return portal().call(manager.execute(request, on_output=on_output))
+    return _call(manager, manager.execute(request, on_output=on_output), url)
 
 
 def perform(
@@ -89,13 +94,15 @@ def perform(
     policy_file: str | Path | None = None,
     role: str | None = None,
     correlation: Correlation = UNKNOWN,
+    url: str | None = None,
+    api_key: str | None = None,
 ) -> Outcome:
     """Carry out one operation as `SandboxManager.perform` does, and wait for it.
 
     Temporary space is the session's in this process, and stays until it is freed or the process ends.
     """
     # only a program needs a box, and nobody else should have to keep one ready
-    pool_size = None if getattr(operation, "kind", "") == "proc_exec" else 0
+    pool_size = None if url is not None or getattr(operation, "kind", "") == "proc_exec" else 0
     manager = SandboxManager(
         session_id,
         limits=limits,
@@ -104,6 +111,20 @@ def perform(
         role=role,
         pool_size=pool_size,
         correlation=correlation,
+        url=url,
+        api_key=api_key,
     )
-    manager.keep_engine()
-    return portal().call(manager.perform(operation))
+    return _call(manager, manager.perform(operation), url)
+
+
+def _call(manager: SandboxManager, work: Coroutine[Any, Any, _T], url: str | None) -> _T:
+    """Wait for it; an engine stays for the next call, connections to a service do not."""
+    if url is None:
+        manager.keep_engine()
+        return portal().call(work)
+
+    async def once() -> _T:
+        async with manager:
+            return await work
+
+    return portal().call(once())

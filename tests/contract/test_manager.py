@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from tests.manager_doors import Door
 
+import ringfence
 from ringfence import (
     Artifact,
+    BrokerOutcome,
     Budget,
     CapabilityBlocked,
     Correlation,
@@ -22,6 +24,7 @@ from ringfence import (
     Limits,
     PathTraversalError,
     RingfenceError,
+    RunCodeTool,
     SandboxType,
     Status,
 )
@@ -184,6 +187,20 @@ def test_a_manager_serves_several_event_loops(door: Door) -> None:
 
     assert [asyncio.run(once()) for _ in range(2)] == ["1\n"] * 2
     asyncio.run(manager.cleanup())
+
+
+async def test_the_tool_that_runs_code_takes_either(door: Door) -> None:
+    async with door.manager() as manager:
+        result = await RunCodeTool(manager).execute(code="print('Hello')", language="python", timeout=30)
+    assert result.stdout == "Hello\n"
+
+
+def test_one_line_takes_an_address_too(door: Door) -> None:
+    where = {name: value for name, value in door.arguments.items() if name != "pool_size"}
+    assert ringfence.run("print(1)", **where).stdout == "1\n"
+    written = ringfence.perform(FsWrite("work/one", b"1", overwrite=True), session_id="one-line", **where)
+    assert isinstance(written, BrokerOutcome)
+    assert ringfence.perform(FsRead("work/one"), session_id="one-line", **where).content == b"1"  # type: ignore[union-attr]
 
 
 # --- what is refused ---

@@ -181,7 +181,7 @@ async def test_zygotes_are_recycled_under_load_without_an_error(count: Callable[
         recycling=Recycling(after_spawns=10),
     )
     keeper = Keeper(backend, PoolPolicy(), default=WorkerSpec())
-    orchestrator = orchestrator_over(CodeExecutor(keeper, lambda _: ""))
+    orchestrator = orchestrator_over(CodeExecutor(keeper, lambda *_: ""))
     others = child_pids()  # of engines that other tests have left running
     zygotes: set[int] = set()
 

@@ -33,25 +33,33 @@ ERAS: tuple[Era, ...] = ("auto", "legacy")
 
 
 class Server:
-    """One server, over whichever transport."""
+    """One server, over whichever transport, and a project for one test."""
 
-    def __init__(self, home: Path, http: HttpServer | None) -> None:
-        self.home, self.http = home, http
+    def __init__(self, home: Path, http: HttpServer | None, project: str) -> None:
+        self.home, self.http, self.project = home, http, project
 
     @asynccontextmanager
     async def client(self, era: Era = "auto") -> AsyncIterator[Client]:
-        opened = over_stdio(self.home, era=era) if self.http is None else over_http(self.http, era=era)
+        if self.http is None:
+            opened = over_stdio(self.home, "--project", self.project, era=era)
+        else:
+            opened = over_http(self.http, era=era, query=f"?project={self.project}")
         async with opened as client:
             yield client
 
 
+@pytest.fixture(scope="module")
+def listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("home")
+    with listening(home) as http:
+        yield Server(home, http, "shared")
+
+
 @pytest.fixture(params=["stdio", "http"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, listener: Server, tmp_path: Path) -> Server:
     if request.param == "stdio":
-        yield Server(tmp_path, None)
-    else:
-        with listening(tmp_path) as http:
-            yield Server(tmp_path, http)
+        return Server(tmp_path, None, "mine")
+    return Server(listener.home, listener.http, f"p{tmp_path.name[-40:]}")
 
 
 # --- what is offered ---
@@ -92,13 +100,17 @@ async def test_files_go_from_one_tool_to_the_next(server: Server) -> None:
     async with server.client() as client:
         wrote = structured(await client.call_tool("write_file", {"path": "work/a.txt", "content": "grün\n"}))
         await client.call_tool("write_file", {"path": "work/b.bin", "content_base64": binary})
-        ran = structured(await client.call_tool("run_shell", {"command": "cat a.txt; wc -c < b.bin; echo x > c"}))
+        command = "cat a.txt; wc -c < b.bin; echo x > c; echo y > /workspace/artifacts/d"
+        ran = structured(await client.call_tool("run_shell", {"command": command}))
         listed = structured(await client.call_tool("list_files", {"path": "work"}))
         text = structured(await client.call_tool("read_file", {"path": "work/a.txt"}))
         data = structured(await client.call_tool("read_file", {"path": "work/b.bin"}))
+        (left,) = ran["artifacts"]
+        artifact = structured(await client.call_tool("read_file", {"path": left["path"]}))
     assert (wrote["created"], wrote["bytes"]) == (True, 6)
     assert ran["stdout"] == "grün\n256\n"
-    assert ran["files_written"] == ["c"]
+    assert ran["files_written"] == ["work/c"]
+    assert (left["size"], artifact["content"]) == (2, "y\n")
     assert [entry["name"] for entry in listed["entries"]] == ["a.txt", "b.bin", "c"]
     assert (text["content"], text["content_base64"], text["next_offset"]) == ("grün\n", None, None)
     assert (data["content"], data["content_base64"]) == (None, binary)
@@ -183,21 +195,15 @@ async def test_what_leads_out_of_the_workspace_is_a_tool_error(server: Server) -
     ids=lambda arguments: str(arguments)[:40],
 )
 async def test_arguments_that_the_schema_does_not_know_are_refused_in_one_line(
-    home_server: HttpServer, arguments: dict[str, object]
+    listener: Server, arguments: dict[str, object]
 ) -> None:
-    async with over_http(home_server) as client:
+    async with listener.client() as client:
         result = await client.call_tool("run_code", arguments)
     assert result.is_error
     error = structured(result)["error"]
     assert error["code"] == "SCHEMA.VALIDATION_FAILED"
     assert len(text_of(result).splitlines()) == 1
     assert len(text_of(result)) < 500
-
-
-@pytest.fixture(scope="module")
-def home_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with listening(tmp_path_factory.mktemp("home")) as http:
-        yield http
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol(server: Server) -> None:

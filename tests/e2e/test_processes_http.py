@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import signal
 import socket
@@ -395,3 +396,51 @@ def test_after_the_service_is_killed_its_processes_are_gone_and_their_runs_have_
         assert service.end() == 0
     verified = ringfence(home, "evidence", "verify")
     assert verified.returncode == 0, verified.stderr
+
+
+ENDLESS = """
+import socket
+s = socket.create_server(('127.0.0.1', 8000))
+print('up', flush=True)
+while True:
+    c, _ = s.accept()
+    path = c.recv(65536).split(b' ')[1]
+    try:
+        if path == b'/head':
+            c.sendall(b'HTTP/1.1 200 OK\\r\\n')
+            while True:
+                c.sendall(b'X-Again: ' + b'a' * 1000 + b'\\r\\n')
+        elif path == b'/body':
+            c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Type: text/plain\\r\\n\\r\\n')
+            while True:
+                c.sendall(b'b' * 65536)
+        elif path == b'/both':
+            c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n')
+            c.sendall(b'0\\r\\n\\r\\nHTTP/1.1 200 OK')
+        elif path == b'/split':
+            c.sendall(b'HTTP/1.1 200 OK\\r\\nX-A: b\\rSet-Cookie: a=b\\r\\nContent-Length: 0\\r\\n\\r\\n')
+        elif path == b'/upgrade':
+            c.sendall(b'HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n')
+    except OSError:
+        pass
+    c.close()
+"""
+
+
+def test_a_server_that_never_ends_or_breaks_the_rules_costs_nobody_else_anything(service: Service) -> None:
+    files = [{"path": "s.py", "content": ENDLESS}]
+    process = started(service, "exec python3 s.py", ports=[8000], files=files)
+    heard(service, process, b"up\n")
+    root = f"{place(process)}/ports/8000"
+    head = service.ask("GET", f"{root}/head")
+    assert (head.status, head.reason) == (503, "connect_failed")
+    with pytest.raises(http.client.IncompleteRead) as cut:
+        service.ask("GET", f"{root}/body")
+    assert len(cut.value.partial) <= 64 * 1024 * 1024
+    assert service.ask("GET", f"{root}/upgrade").status == 503
+    for path in ("both", "split"):
+        answer = service.ask("GET", f"{root}/{path}")
+        assert "set-cookie" not in answer.headers
+        assert answer.status == 503 or answer.body == b""
+    assert service.ask("GET", "/sandbox/health", key=None).status == 200
+    service.ask("POST", f"{place(process)}/kill", {})

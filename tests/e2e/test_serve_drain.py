@@ -87,6 +87,15 @@ def test_what_takes_longer_than_the_settings_allow_is_cancelled_and_recorded(tmp
     assert told(tmp_path, "evidence", "verify")["verdict"] == "proven"
 
 
+def test_a_process_that_would_run_for_ever_ends_with_the_service(tmp_path: Path) -> None:
+    with serving(tmp_path, RINGFENCE_SERVER_DRAIN_SECONDS="0.5") as service:
+        made = service.ask("POST", "/sandbox/processes", {"project_id": "p", "exec": {"kind": "shell", "code": "cat"}})
+        assert made.status in (201, 202), made.body
+        assert service.end() == 0
+    assert records(tmp_path)[made.json["exec_id"]]["outcome"] in ("cancelled", "killed")
+    assert told(tmp_path, "evidence", "verify")["verdict"] == "proven"
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with serving(tmp_path, RINGFENCE_SERVER_DRAIN_SECONDS="3600") as service:
         exec_id = started(service, UNTIL_TOLD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +19,8 @@ from ringfence.client.address import parse_address
 from ringfence.client.patience import PatientSocket
 from ringfence.client.peer import open_service
 from ringfence.client.service import Service
-from ringfence.client.transport import Stop, Transport
+from ringfence.client.stop import Stop, Stopped
+from ringfence.client.transport import Transport
 
 KEY = "rfk_test_" + "k" * 43
 MIB = 1024 * 1024
@@ -250,46 +252,58 @@ def test_a_service_that_asks_to_wait_for_ever_is_not_waited_for() -> None:
     assert server.connections == 1
 
 
+class Secure:
+    """A server with a certificate of its own, that answers once and remembers what it was told."""
+
+    def __init__(self, folder: Path, names: str) -> None:
+        self.certificate, both = folder / "certificate.pem", folder / "both.pem"
+        key = folder / "key.pem"
+        words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {self.certificate} -days 1 -subj /CN=x"
+        subprocess.run([*words.split(), "-addext", f"subjectAltName={names}"], check=True, capture_output=True)
+        both.write_bytes(key.read_bytes() + self.certificate.read_bytes())
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(both)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.heard = b""
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._listening.accept()
+        try:
+            with self._context.wrap_socket(connection, server_side=True) as secure:
+                self.heard = secure.recv(65_536)
+                secure.sendall(OK + b"Content-Length: 2\r\n\r\n{}")
+        except OSError:
+            connection.close()
+
+    def close(self) -> None:
+        self._thread.join()
+        self._listening.close()
+
+
 def test_a_certificate_of_nobody_we_trust_ends_it_before_the_key_is_sent(tmp_path: Path) -> None:
-    certificate = _self_signed(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    heard: list[bytes] = []
-
-    def answer(connection: socket.socket) -> None:
-        with context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as secure:
-            secure.do_handshake()
-            heard.append(secure.recv(65_536))
-
-    listening = socket.create_server(("127.0.0.1", 0))
-    url = f"https://127.0.0.1:{listening.getsockname()[1]}"
-
-    def serve() -> None:
-        connection, _ = listening.accept()
-        with connection:
-            try:
-                answer(connection)
-            except OSError:
-                return
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    with pytest.raises(Unavailable) as refused:
-        call(url)
-    thread.join()
-    listening.close()
-    assert (refused.value.reason, heard) == ("bad_answer", [])
+    with closing(Secure(tmp_path, "IP:127.0.0.1")) as server, pytest.raises(Unavailable) as refused:
+        call(server.url)
+    assert (refused.value.reason, server.heard) == ("bad_answer", b"")
 
 
-def _self_signed(folder: Path) -> Path:
-    import subprocess
+def test_a_certificate_for_another_name_ends_it_before_the_key_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Secure(tmp_path, "DNS:example.com")) as server:
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        with pytest.raises(Unavailable) as refused:
+            call(server.url)
+    assert (refused.value.reason, server.heard) == ("bad_answer", b"")
 
-    both = folder / "both.pem"
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 1 -subj /CN=127.0.0.1"
-    subprocess.run(words.split(), check=True, capture_output=True)
-    both.write_bytes(key.read_bytes() + certificate.read_bytes())
-    return both
+
+def test_a_certificate_that_is_trusted_gets_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Secure(tmp_path, "IP:127.0.0.1")) as server:
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        assert call(server.url) == (200, {})
+    assert f"Authorization: Bearer {KEY}".encode() in server.heard
 
 
 # --- the socket of a home ---
@@ -314,6 +328,7 @@ def test_a_link_in_the_place_of_the_socket_is_told_nothing(tmp_path: Path) -> No
     server.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside the threads of other tests
 def test_a_process_of_another_user_behind_the_socket_is_told_nothing(tmp_path: Path) -> None:
     """The file can be ours and whoever accepts on it somebody else: the kernel says who that is."""
     if os.geteuid() != 0:
@@ -364,7 +379,7 @@ def test_a_stop_wakes_whoever_waits_for_an_answer() -> None:
         silence.wait()
 
     def wait() -> None:
-        with pytest.raises(transport.Stopped):
+        with pytest.raises(Stopped):
             Transport(parse_address(server.url)).exchange("GET", "/", seconds=3600, longest=1, stop=stop)
         ended.set()
 

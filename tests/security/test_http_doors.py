@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import re
 import select
@@ -10,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.command_line import told
@@ -97,6 +99,15 @@ MATRIX = {
     ("GET", "/evidence/export"): {"admin", "auditor"},
     ("GET", "/evidence/ex_1"): {"admin", "auditor"},
     ("GET", "/metrics"): {"admin", "auditor", "operator"},
+    ("GET", "/sandbox/execs"): {"admin", "agent", "operator", "auditor"},
+    ("POST", "/sandbox/execs"): {"admin", "agent"},
+    ("POST", "/sandbox/execs/ex_1/cancel"): {"admin", "agent", "operator"},
+    ("POST", "/sandbox/ops"): {"admin", "agent"},
+    ("GET", "/sandbox/processes"): {"admin", "agent", "operator"},
+    ("POST", "/sandbox/processes"): {"admin", "agent"},
+    ("GET", "/sandbox/workspaces/p/files"): {"admin", "agent"},
+    ("GET", "/skills"): {"admin", "agent"},
+    ("POST", "/skills/shell.run/invoke"): {"admin", "agent"},
 }
 
 
@@ -170,6 +181,48 @@ def test_an_execution_of_another_tenant_answers_like_one_that_never_was(service:
         assert _same(foreign, service.ask(method, path.format(unknown), key=other)), path
     assert exec_id.encode() not in service.ask("GET", "/sandbox/execs?limit=100", key=other).body
     assert exec_id.encode() in service.ask("GET", "/sandbox/execs?limit=100", key=own).body
+
+
+@pytest.mark.needs("native")
+def test_a_process_of_another_tenant_answers_like_one_that_never_was(service: Service) -> None:
+    own, other = (service.make_key("agent", tenant) for tenant in ("initech", "hooli"))
+    made = service.ask(
+        "POST", "/sandbox/processes", {"project_id": "p", "exec": {"kind": "shell", "code": "cat"}}, key=own
+    )
+    assert made.status in (201, 202), made.body
+    process_id = made.json["process_id"]
+    unknown = process_id[:-6] + "000000"
+    tries: list[tuple[str, str, Any]] = [
+        ("GET", "/sandbox/processes/{}", None),
+        ("GET", "/sandbox/processes/{}/stream", None),
+        ("POST", "/sandbox/processes/{}/stdin", {"data": "x"}),
+        ("POST", "/sandbox/processes/{}/kill", None),
+    ]
+    for method, path, body in tries:
+        foreign = service.ask(method, path.format(process_id), body, key=other)
+        assert foreign.status == 404, (path, foreign.body)
+        assert _same(foreign, service.ask(method, path.format(unknown), body, key=other)), path
+    assert process_id.encode() not in service.ask("GET", "/sandbox/processes", key=other).body
+    assert service.ask("POST", f"/sandbox/processes/{process_id}/kill", key=own).status == 200
+
+
+@pytest.mark.needs("native")
+def test_a_stream_ends_soon_after_its_key_is_revoked(service: Service) -> None:
+    made_key = told(service.home, "key", "create", "--access", "agent", "--tenant", "initech")
+    code = "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"
+    body = {"project_id": "p", "exec": {"kind": "python", "code": code}, "inputs": [], "wait": False}
+    exec_id = service.ask("POST", "/sandbox/execs", body, key=made_key["key"]).json["exec_id"]
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    headers = {"Authorization": f"Bearer {made_key['key']}"}
+    connection.request("GET", f"/sandbox/execs/{exec_id}/events", headers=headers)
+    events = connection.getresponse()
+    assert events.readline()
+    told(service.home, "key", "revoke", made_key["key_id"])
+    while events.readline():  # to its end, which only the revocation brings about
+        pass
+    connection.close()
+    assert service.ask("GET", f"/sandbox/execs/{exec_id}").json["status"] == "running"
+    assert service.ask("POST", f"/sandbox/execs/{exec_id}/cancel").status == 200
 
 
 @pytest.mark.needs("native")

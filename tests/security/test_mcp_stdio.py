@@ -19,7 +19,6 @@ from tests.mcp_servers import running
 pytestmark = pytest.mark.needs("native")
 
 HELLO = {
-    "protocolVersion": "2025-11-25",
     "capabilities": {},
     "clientInfo": {"name": "hostile", "version": "0"},
 }
@@ -28,7 +27,7 @@ HELLO = {
 class Wire:
     """The two pipes of a server that was started, and nothing between them and the test."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, version: str = "2025-11-25") -> None:
         self.process = subprocess.Popen(
             [*COMMAND, "mcp"],
             env=surroundings(home),
@@ -36,7 +35,7 @@ class Wire:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.ask("initialize", HELLO, 0)
+        self.hello = self.ask("initialize", {**HELLO, "protocolVersion": version}, 0)["result"]
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def raw(self, line: bytes) -> None:
@@ -100,8 +99,8 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
 
 
 @contextmanager
-def started(home: Path) -> Iterator[Wire]:
-    wire = Wire(home)
+def started(home: Path, version: str = "2025-11-25") -> Iterator[Wire]:
+    wire = Wire(home, version)
     try:
         yield wire
         wire.end()
@@ -109,6 +108,18 @@ def started(home: Path) -> Iterator[Wire]:
     finally:
         wire.process.kill()
         wire.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"), [("2025-11-25", "2025-11-25"), ("2025-06-18", "2025-06-18"), ("1999-01-01", "2025-11-25")]
+)
+def test_older_clients_get_their_revision_and_strange_ones_the_last_of_those(
+    tmp_path: Path, asked: str, answered: str
+) -> None:
+    with started(tmp_path, asked) as wire:
+        assert wire.hello["protocolVersion"] == answered
+        assert wire.hello["serverInfo"]["name"] == "ringfence"
+        wire.works()
 
 
 MALFORMED = {

@@ -8,6 +8,8 @@ import fcntl
 import json
 import os
 import pty
+import subprocess
+import sys
 import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -137,6 +139,52 @@ async def test_a_plain_run_has_no_terminal_and_cannot_open_one(isolation: str, t
     async with opened(isolation, tmp_path) as manager:
         result = await manager.execute_shell(f"{tried}; ls /dev/pts 2>/dev/null; true")
         assert result.stdout == ""
+
+
+ON_OUR_TERMINAL = """
+import asyncio, sys
+from ringfence import SandboxManager
+TRY = "exec 2>&1; for p in /dev/tty /dev/pts/0 /dev/pts/1 /dev/console; do echo typed-into > $p; done"
+async def main():
+    async with SandboxManager(isolation=sys.argv[1], home=sys.argv[2], pool_size=1) as manager:
+        plain = await manager.execute_shell("(echo typed-into > /dev/tty) 2>&1; true")
+        process = await manager.start_process(TRY, terminal=(24, 80))
+        await process.wait()
+        said = (await process.poll()).stdout.data
+    print(int("No such device or address" in plain.stdout), said.count(b"typed-into"), flush=True)
+asyncio.run(main())
+"""
+
+
+def test_a_guest_reaches_its_own_terminal_and_never_the_one_we_were_started_on(isolation: str, tmp_path: Path) -> None:
+    """The host program has a controlling terminal here, as it has when a person types the command."""
+    outer, inner = pty.openpty()
+    try:
+        words = ["setsid", "--ctty", "--wait", sys.executable, "-c", ON_OUR_TERMINAL, isolation, str(tmp_path)]
+        host = subprocess.Popen(words, stdin=inner, stdout=subprocess.PIPE, stderr=inner, text=True)
+        assert host.stdout is not None
+        with host.stdout:
+            answer = host.stdout.read()
+        assert host.wait() == 0
+        os.close(inner)
+        inner = -1
+        shown = _everything_on(outer)
+    finally:
+        os.close(outer)
+        if inner >= 0:
+            os.close(inner)
+    refused, typed = answer.split()
+    assert refused == "1"
+    assert typed == "2"  # by both names of its own
+    assert "typed-into" not in shown
+
+
+def _everything_on(outer: int) -> str:
+    shown = b""
+    with contextlib.suppress(OSError):
+        while data := os.read(outer, 4096):
+            shown += data
+    return shown.decode()
 
 
 async def test_a_box_has_few_terminals(isolation: str, tmp_path: Path) -> None:
@@ -289,3 +337,41 @@ def _is_running(pid: int) -> str | None:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
         return None if rest.startswith(("Z", "X")) else name
     return None
+
+
+@pytest.mark.guarantee(3, 5)
+async def test_whoever_is_in_the_network_of_a_box_has_no_privilege_and_goes_with_it(
+    isolation: str, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {tools: {shell_exec: {open_ports: [8000]}}}\n")
+    async with opened(isolation, tmp_path / "home", policy_file=policy) as manager:
+        process = await manager.start_process(
+            "exec python3 -u -m http.server 8000 --bind 127.0.0.1", ports=[8000], terminal=(24, 80)
+        )
+        await process.poll(wait_seconds=20)
+        before = _descendants()
+        (await process.connect(8000)).close()
+        (inside,) = {pid for pid in _descendants() - before if "passage_inside" in _command(pid)}
+        status = _status(inside)
+        assert {status[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
+        assert status["NoNewPrivs"] == "1"
+        assert os.geteuid() != 0 or set(status["Uid"].split()) == {"65534"}
+        assert os.readlink(f"/proc/{inside}/ns/net") != os.readlink("/proc/self/ns/net")
+        assert os.readlink("/proc/self/ns/net") == os.readlink("/proc/thread-self/ns/net")
+        assert len(os.listdir(f"/proc/{inside}/fd")) == 4  # nothing at 0, 1 and 2, and its channel
+        seen = await manager.start_process("ls /proc | grep -c '^[0-9]'")
+        assert int(await everything(seen)) < 8
+        await process.kill()
+        assert _is_running(inside) is None
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from ringfence.operation import brokered
     from ringfence.operation.form import Operation
 
-_ON_PATHS = frozenset({"fs_read", "fs_write", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"}) | {
-    *("ws_commit", "ws_discard", "ws_pending")
-}
+_ON_PATHS = frozenset(
+    {
+        *("fs_read", "fs_write", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"),
+        *("ws_diff", "ws_snapshots", "ws_snapshot", "ws_restore", "ws_reset", "ws_snapshot_delete"),
+        *("ws_commit", "ws_discard", "ws_pending"),
+    }
+)
 _CHANGING = frozenset({"fs_write", "fs_mkdir", "fs_delete"})
+_REPLACING = frozenset({"ws_restore", "ws_reset"})
 # Where a service that must not be reached from an agent usually is: this host, its neighbours, cloud metadata.
 PRIVATE_NETWORKS = frozenset(
     {
@@ -68,6 +73,8 @@ class Denials:
                 path = cast("brokered.FsRead", operation).path
                 if self.denies_path(path):
                     return "denied_path"
+                if operation.kind in _REPLACING and self.changes:
+                    return "denied_change"  # it puts another directory in place, whatever is in either
                 return "denied_change" if operation.kind in _CHANGING and self._denies(self.changes, path) else None
             case "net_http" | "browser_nav":
                 return self._refusal_of(cast("brokered.BrowserNav", operation).url)

@@ -98,9 +98,18 @@ def process_form(
 
 
 def operation_form(operation: Brokered, asking: Asking) -> dict[str, Any]:
-    """Return the body that has the service carry out a brokered operation."""
+    """Return the body that has the service carry out a brokered operation.
+
+    Raises:
+        InvalidRequest: The manager has limits of its own, which a service takes for runs alone.
+    """
+    from ringfence.config import of_the_service
     from ringfence.operation.form import to_json  # not at the top: the command only runs code
 
+    # the time of a program is in the operation itself
+    travelling = {"wall_seconds"} if getattr(operation, "timeout_ms", None) is not None else set()
+    if left := asking.limits.keys() - travelling:
+        raise of_the_service(f"{min(left)} of operations that run no code")
     body: dict[str, Any] = {"operation": to_json(operation)}
     if asking.session_id is not None:
         body["project_id"] = asking.session_id

@@ -15,7 +15,8 @@ from ringfence.client.address import parse_address
 from ringfence.client.forms import Asking, GrantInUse, process_form
 from ringfence.client.lane import Lane
 from ringfence.client.service import RUN_SECONDS, Service
-from ringfence.client.transport import Stop, Transport
+from ringfence.client.stop import Stop
+from ringfence.client.transport import Transport
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.operation.code import CodeRun
 from ringfence.outcome_form import read_member, read_object

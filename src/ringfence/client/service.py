@@ -14,7 +14,8 @@ from ringfence.client.artifacts import RemoteArtifact
 from ringfence.client.events import LONGEST_EVENT, output_of, read_events
 from ringfence.client.forms import Asking, exec_form
 from ringfence.client.retry import Retrying
-from ringfence.client.transport import Dropped, Reply, Stop, Stopped, Transport
+from ringfence.client.stop import Stop, Stopped
+from ringfence.client.transport import Dropped, Reply, Transport
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.errors.form import read_problem
 from ringfence.isolation.capture import gap_line

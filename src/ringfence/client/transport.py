@@ -7,36 +7,30 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from ringfence.client.patience import Overrun, PatientSocket
+from ringfence.client.connection import CONNECT_SECONDS, Connection, Peer
+from ringfence.client.patience import Overrun
+from ringfence.client.stop import Stop
 from ringfence.errors import InvalidRequest, RingfenceError, TimedOut, Unavailable
 from ringfence.version import __version__
 
 if TYPE_CHECKING:
     from ringfence.client.address import Address
 
-CONNECT_SECONDS: Final = 10.0
 MOST_IDLE: Final = 64
 BODY_SECONDS: Final = 60.0
 _SLOWEST: Final = 64 * 1024
 _HEADROOM: Final = 256 * 1024
 _PIECE: Final = 64 * 1024
-_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
-Peer = Callable[[socket.socket], None]
-"""Looks at a connected socket before anything is sent over it, and raises if it is not the right one's."""
 
 
 class Dropped(Unavailable):
     """The connection was lost or never made; `sent` says whether the service may have got the request."""
 
     sent = False
-
-
-class Stopped(Exception):
-    """Whoever asked no longer waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,50 +40,6 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-class Stop:
-    """Ends a call from another thread: whatever it waits for, it wakes at once."""
-
-    def __init__(self) -> None:
-        """Nobody has asked for it yet."""
-        self._told = threading.Event()
-        self._lock = threading.Lock()
-        self._socket: PatientSocket | None = None
-
-    def now(self) -> None:
-        """End it."""
-        self._told.set()
-        with self._lock:
-            if self._socket is not None:
-                self._socket.abort()
-
-    def wait(self, seconds: float) -> None:
-        """Sleep, unless told before it is over."""
-        if self._told.wait(seconds):
-            raise Stopped
-
-    @property
-    def told(self) -> bool:
-        """Whether it was asked for."""
-        return self._told.is_set()
-
-    @contextmanager
-    def watching(self, patient: PatientSocket) -> Iterator[None]:
-        """Have this socket aborted, too, for as long as the block lasts."""
-        with self._lock:
-            self._socket = patient
-        try:
-            if self._told.is_set():
-                raise Stopped
-            yield
-        except (OSError, http.client.HTTPException, RingfenceError) as error:
-            if self._told.is_set():
-                raise Stopped from error
-            raise
-        finally:
-            with self._lock:
-                self._socket = None
 
 
 class Lines:
@@ -121,7 +71,7 @@ class Transport:
         self._headers = {"User-Agent": f"ringfence/{__version__}", "Accept-Encoding": "identity"}
         self._headers |= _authorization(api_key)
         self._lock = threading.Lock()
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._owner = os.getpid()
         self._keeps = True
         self.known = False
@@ -142,7 +92,7 @@ class Transport:
         Raises:
             Unavailable: Nobody is, or somebody else.
         """
-        connection = _Connection(self._address, self._peer)
+        connection = Connection(self._address, self._peer)
         with self._speaking(connection, Stop()), self._lock:
             self._idle.append(connection)
 
@@ -169,7 +119,7 @@ class Transport:
             Unavailable: It is no answer of a service.
             Stopped: The caller has been told to stop.
         """
-        connection = self._take() if repeatable else _Connection(self._address, self._peer)
+        connection = self._take() if repeatable else Connection(self._address, self._peer)
         try:
             with self._speaking(connection, stop):
                 patient = connection.patient()
@@ -192,7 +142,7 @@ class Transport:
         Raises:
             As `exchange` does, also while the lines are read.
         """
-        connection = _Connection(self._address, self._peer)
+        connection = Connection(self._address, self._peer)
         try:
             with self._speaking(connection, stop):
                 connection.patient().allow(seconds=idle_seconds, received=longest + _HEADROOM)
@@ -223,7 +173,7 @@ class Transport:
 
     def _ask(
         self,
-        connection: _Connection,
+        connection: Connection,
         method: str,
         target: str,
         body: bytes | None,
@@ -237,7 +187,7 @@ class Transport:
         return response
 
     @contextmanager
-    def _speaking(self, connection: _Connection, stop: Stop) -> Iterator[None]:
+    def _speaking(self, connection: Connection, stop: Stop) -> Iterator[None]:
         """Connect where that is needed, and turn every failure into one of ours."""
         try:
             with stop.watching(connection.patient()):
@@ -255,7 +205,7 @@ class Transport:
 
     # --- the pool ---
 
-    def _take(self) -> _Connection:
+    def _take(self) -> Connection:
         with self._lock:
             if self._owner != os.getpid():  # the connections are the parent's, who goes on using them
                 self._idle, self._owner = [], os.getpid()
@@ -264,9 +214,9 @@ class Transport:
                 if connection.is_quiet():
                     return connection
                 connection.close()
-        return _Connection(self._address, self._peer)
+        return Connection(self._address, self._peer)
 
-    def _give_back(self, connection: _Connection, response: http.client.HTTPResponse) -> None:
+    def _give_back(self, connection: Connection, response: http.client.HTTPResponse) -> None:
         with self._lock:
             reusable = self._keeps and not response.will_close and connection.sock is not None
             if reusable and len(self._idle) < MOST_IDLE:
@@ -307,84 +257,6 @@ class Transport:
         if sent:
             return self._dropped("lost the connection", sent=True)
         return self._dropped(f"takes no connection: {error.strerror or error}", sent=False)
-
-
-class _Connection(http.client.HTTPConnection):
-    """One connection, wherever it leads."""
-
-    def __init__(self, address: Address, peer: Peer | None) -> None:
-        super().__init__(address.host, address.port or None)
-        self._address = address
-        self._peer = peer
-        self._answer: http.client.HTTPResponse | None = None
-        self.asked = False
-        """Whether the other side may have got the last request."""
-
-    def patient(self) -> PatientSocket:
-        """Return the connected socket."""
-        if self.sock is None:
-            self.connect()
-        return cast("PatientSocket", self.sock)
-
-    def connect(self) -> None:
-        """Connect, and look at the other side before it is told anything."""
-        address = self._address
-        if address.socket_path is not None:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        else:
-            sock = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
-        try:
-            if address.socket_path is not None:
-                sock.settimeout(CONNECT_SECONDS)
-                _connect_file(sock, address.socket_path)
-            else:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # a run may take an hour in which nobody speaks; a machine that is gone must not look like one
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                for option, value in _KEEPALIVE:
-                    sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            if self._peer is not None:
-                self._peer(sock)
-            self.sock = PatientSocket(_secured(sock, address.host) if address.tls else sock)
-        except BaseException:
-            sock.close()
-            raise
-
-    def ask(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Send the request and read the head of the answer."""
-        self.asked = True
-        # one that refuses a body may answer, and close, before it has read all of it
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.request(method, target, body, headers)
-        self._answer = self.getresponse()
-        return self._answer
-
-    def close(self) -> None:
-        """Close it, and the answer that was not read to its end."""
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer.close()
-        super().close()
-
-    def is_quiet(self) -> bool:
-        """Whether it can be used again."""
-        return self.sock is not None and self.patient().is_quiet()
-
-
-def _connect_file(sock: socket.socket, path: str) -> None:
-    """Connect by descriptor: the path of a home may be longer than the address of a socket can be."""
-    folder, _, name = path.rpartition("/")
-    directory = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sock.connect(f"/proc/self/fd/{directory}/{name}")
-    finally:
-        os.close(directory)
-
-
-def _secured(sock: socket.socket, host: str) -> socket.socket:
-    import ssl  # not at the top: the command speaks over a socket file, and ssl takes long to import
-
-    return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
 
 
 def _authorization(api_key: object) -> dict[str, str]:

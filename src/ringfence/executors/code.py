@@ -36,8 +36,8 @@ _EXPLANATIONS = {
 class CodeExecutor:
     """Implements `ports.Executor` for code, whatever backend the workers come from."""
 
-    def __init__(self, keeper: Keeper, environment: Callable[[tuple[str, ...]], str]) -> None:
-        """Take workers from `keeper` and package environments from `environment`, which may be slow."""
+    def __init__(self, keeper: Keeper, environment: Callable[[tuple[str, ...], str], str]) -> None:
+        """Take workers from `keeper` and package environments of a tenant from `environment`, which may be slow."""
         self._keeper = keeper
         self._environment = environment
 
@@ -51,7 +51,7 @@ class CodeExecutor:
         packages = None
         if operation.packages:
             await ctx.begun()  # what is built now may have to be fetched
-            packages = await asyncio.to_thread(self._environment, operation.packages)
+            packages = await asyncio.to_thread(self._environment, operation.packages, profile.tenant or LOCAL)
         spec = worker_spec(operation, profile.limits, packages, profile.tenant)
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)

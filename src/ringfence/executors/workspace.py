@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import InvalidRequest, TimedOut
+from ringfence.errors import InvalidRequest, RingfenceError, TimedOut
 from ringfence.executors.beside import in_a_thread
 from ringfence.operation.workspace import (
     WorkspaceOperation,
@@ -68,7 +71,21 @@ class WorkspaceExecutor:
 
         outcome = await in_a_thread(perform)
         await self._record(ctx, session_id, outcome)
+        if outcome.operation == WsSnapshot.kind:
+            ctx.afterwards(partial(self._settle, ctx, session_id, str(outcome.out["snapshot_id"])))
         return outcome
+
+    def _settle(self, ctx: ExecCtx, session_id: str, snapshot_id: str) -> None:
+        """Have the snapshot brought to the disk by a thread that nobody waits for but the end of the process."""
+
+        def settle() -> None:
+            with (
+                suppress(OSError, RingfenceError),
+                SessionWorkspace.create(self._home, session_id, tenant=ctx.profile.tenant) as session,
+            ):
+                snapshots.settle(session, snapshot_id)
+
+        threading.Thread(target=settle, name="ringfence-settle").start()
 
     async def _record(self, ctx: ExecCtx, session_id: str, outcome: BrokerOutcome) -> None:
         kind = _RECORD_OF.get(outcome.operation)
@@ -136,6 +153,7 @@ def _before(
     if not wanted:
         return {}
     taken = snapshots.take(session, label, ctx.profile.limits, look=look)
+    snapshots.settle(session, taken.info.id)  # what it is of is about to go
     return {"snapshot_before": taken.info.id}
 
 

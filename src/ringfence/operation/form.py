@@ -15,6 +15,7 @@ from ringfence.operation.target import METHODS, target
 
 Operation = code.CodeRun | brokered.Brokered | needs.Need
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 MAX_ARGUMENTS = 1024
 MAX_ARGUMENT_BYTES = 128 * 1024
 MAX_HEADERS = 100
@@ -49,7 +50,8 @@ def summary(operation: Operation) -> str:
         case brokered.TmpFree():
             return "tmp.free"
         case workspace_proposals.WsCommit() | workspace_proposals.WsDiscard():
-            return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.exec_id)}"
+            name = operation.exec_id if _NAME.fullmatch(operation.exec_id) else "invalid"
+            return f"{operation.kind.replace('_', '.')}:{name}"
         case workspace.WsRestore() | workspace.WsSnapshotDelete():
             return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.snapshot_id)}"
         case needs.SecretUse():

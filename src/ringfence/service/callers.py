@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ringfence.authority.caller import Caller
+from ringfence.authority.caller import NOBODY_ELSE, Caller
 
 EVERY_TENANT: Final = "*"
 """What a key for operators or auditors of the whole instance has as its tenant."""
@@ -50,5 +50,5 @@ class Principal:
         return self.access is Access.ADMIN or self.access in accesses
 
 
-OWNER: Final = Principal(Caller("local", "owner"), Access.ADMIN, "owner", everywhere=True)
+OWNER: Final = Principal(NOBODY_ELSE, Access.ADMIN, "owner", everywhere=True)
 """Whoever comes through the socket in the home, which only the home's owner can reach."""

@@ -155,8 +155,8 @@ class House:
         self.begin_draining()
         if self.opened:
             self.opened = False
-            await asyncio.to_thread(self.readers.shutdown, cancel_futures=True)
             await self.calls.close()
+            await asyncio.to_thread(self.readers.shutdown, cancel_futures=True)
             await self.manager.cleanup()
             await asyncio.to_thread(self.database.close)
 

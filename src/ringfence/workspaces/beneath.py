@@ -141,13 +141,6 @@ def exchange(one_fd: int, one: str, other_fd: int, other: str) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def flush(fd: int) -> None:
-    """Wait until everything written to the file system that `fd` is on has reached the disk."""
-    if _libc.syncfs(fd):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-
-
 def _rename_to_new(directory_fd: int, old: bytes, new: bytes) -> int:
     if not hasattr(_libc, "renameat2"):
         return errno.ENOSYS

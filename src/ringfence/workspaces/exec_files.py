@@ -21,7 +21,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -108,23 +108,23 @@ def write_exec_files(
     if size > max_bytes:
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
     with (
-        SessionWorkspace.create(home, project_id, tenant=tenant) as workspace,
-        _counted(home, workspace.artifacts_fd, size),
+        _places_of(home, project_id, tenant) as (project, artifacts),
+        _counted(home, artifacts, size),
         # five entries are ours: the directory and four files
-        reserved(workspace.directory_fd, workspace.artifacts_fd, size, 5 + len(result.artifacts)),
+        reserved(project, artifacts, size, 5 + len(result.artifacts)),
     ):
-        require_free_space(workspace.artifacts_fd, size, keep=keep_free_bytes)
+        require_free_space(artifacts, size, keep=keep_free_bytes)
         draft = f".{exec_id}.{secrets.token_hex(8)}"
         try:
-            os.mkdir(draft, 0o700, dir_fd=workspace.artifacts_fd)
+            os.mkdir(draft, 0o700, dir_fd=artifacts)
             try:
-                _fill(workspace.artifacts_fd, draft, files, result.artifacts, durable=durable)
-                _take_name(workspace.artifacts_fd, draft, exec_id)
+                _fill(artifacts, draft, files, result.artifacts, durable=durable)
+                _take_name(artifacts, draft, exec_id)
             except BaseException:
-                shutil.rmtree(draft, dir_fd=workspace.artifacts_fd, ignore_errors=True)
+                shutil.rmtree(draft, dir_fd=artifacts, ignore_errors=True)
                 raise
             if durable:
-                os.fsync(workspace.artifacts_fd)
+                os.fsync(artifacts)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise QuotaExceeded("the disk is too full for the files of a run", reason="disk") from error
@@ -216,6 +216,25 @@ def _count_again(home: Path, project: str) -> None:
 
 
 # --- writing ---
+
+
+@contextmanager
+def _places_of(home: Path, project_id: str, tenant: str) -> Iterator[tuple[int, int]]:
+    """Open a project and the directory of its runs' files in it; only the first of them has to make it."""
+    _require_name(project_id)
+    check_tenant(tenant)
+    directory = f"workspace/{project_path(project_id, tenant)}"
+    with ExitStack() as opened:
+        project = _open(home, directory)
+        if project is not None:
+            opened.callback(os.close, project)
+        artifacts = _open(home, f"{directory}/artifacts")
+        if artifacts is not None:
+            opened.callback(os.close, artifacts)
+        if project is None or artifacts is None:
+            workspace = opened.enter_context(SessionWorkspace.create(home, project_id, tenant=tenant))
+            project, artifacts = workspace.directory_fd, workspace.artifacts_fd
+        yield project, artifacts
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.errors import InvalidRequest
 from ringfence.workspaces.acting import Owner, acting_as
-from ringfence.workspaces.beneath import exchange, flush, make_parents, open_beneath
+from ringfence.workspaces.beneath import exchange, make_parents, open_beneath
 from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
 from ringfence.workspaces.held import require_held
 from ringfence.workspaces.ids import SESSION_UIDS
@@ -133,7 +133,8 @@ class SessionWorkspace:
         """Put another directory in the place of `work`, in one step: whoever looks finds the old one or the new, whole.
 
         `fill` is given the new directory, empty, and acts as the session's owner. What it raises leaves everything as
-        it was; so does a host that dies before the step, and one that dies after it has made the change.
+        it was; so does a host that dies before the step, and one that dies after it has made the change. What the disk
+        has of it when the power fails is up to the kernel, as with everything a commit writes.
 
         Raises:
             ChangeDenied: Something that `denials` says nobody may change would not be what it is; nothing was changed.
@@ -150,10 +151,8 @@ class SessionWorkspace:
                         os.fchmod(made, 0o755)
                     finally:
                         os.close(made)
-                flush(self.staging_fd)
                 # as ourselves: the session's owner may not write where its directories are
                 exchange(self.staging_fd, "work", self._directory_fd, "work")
-                os.fsync(self._directory_fd)
                 self._find_work()
             finally:
                 with acting_as(owner):

@@ -29,7 +29,6 @@ _ROW = struct.Struct(">32sQQ")
 _FOOTER = struct.Struct(">16sQ32s")
 _MAGIC = b"ringfence-pack-1"
 _KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02
-_WRITE_OUT = 2
 _FICLONERANGE = 0x4020940D
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -220,10 +219,6 @@ class Packer:
             require_free_space(self._fd, _CHECK_EVERY)
             self._checked = self._end + _CHECK_EVERY
         _write_at(self._fd, self._end, self._waiting)
-        # the disk begins at once, so that waiting for it at the end is short; only a hint
-        _libc.sync_file_range(
-            self._fd, ctypes.c_int64(self._end), ctypes.c_int64(self._waiting_bytes), ctypes.c_uint(_WRITE_OUT)
-        )
         self._end += self._waiting_bytes
         self._waiting, self._waiting_bytes = [], 0
 

@@ -167,7 +167,7 @@ def pack_draft(store: int, snapshot_id: str) -> Iterator[int]:
 
 
 def publish(store: int, snapshot_id: str, index: bytes, pack_fd: int | None) -> None:
-    """Make a snapshot exist: everything of it is on the disk before its name is.
+    """Make a snapshot exist: everything of it is there before its name is; on the disk it is once `settle` was called.
 
     The draft of the index is there before the pack has its name: whoever finds one knows that a pack may be garbage.
     """
@@ -178,20 +178,28 @@ def publish(store: int, snapshot_id: str, index: bytes, pack_fd: int | None) -> 
             rest = memoryview(index)
             while rest:
                 rest = rest[os.write(fd, rest) :]
-            if pack_fd is not None:
-                os.fdatasync(pack_fd)
-            os.fdatasync(fd)
         finally:
             os.close(fd)
         if pack_fd is not None:
             name = snapshot_id + PACK
             os.rename(name + DRAFT, name, src_dir_fd=store, dst_dir_fd=store)
         os.rename(draft, snapshot_id + INDEX, src_dir_fd=store, dst_dir_fd=store)
-        os.fsync(store)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise QuotaExceeded("the disk is too full for a snapshot", reason="disk") from error
         raise
+
+
+def settle(store: int, snapshot_id: str) -> None:
+    """Wait until a snapshot is on the disk, unless it has been deleted."""
+    for name in (snapshot_id + PACK, snapshot_id + INDEX):
+        with suppress(FileNotFoundError):
+            fd = open_regular(store, name)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+    os.fsync(store)
 
 
 def remove(store: int, snapshot_id: str) -> None:

@@ -53,7 +53,7 @@ class Taken:
 
 
 def take(session: SessionWorkspace, label: str, limits: Limits, *, look: Look = _go_on) -> Taken:
-    """Keep the work directory as it is now; nobody can change it meanwhile.
+    """Keep the work directory as it is now; nobody can change it meanwhile. See `settle` for when it is on the disk.
 
     Raises:
         InvalidRequest: The label is no text that can be shown.
@@ -90,6 +90,15 @@ def take(session: SessionWorkspace, label: str, limits: Limits, *, look: Look = 
                 raise QuotaExceeded("the names in the tree are too long for a snapshot", reason="snapshots")
             stored.publish(store, snapshot_id, index, None if packer.is_empty else pack_fd)
     return Taken(info, tree.skipped)
+
+
+def settle(session: SessionWorkspace, snapshot_id: str) -> None:
+    """Wait until a snapshot is on the disk: before that, a power failure may leave one that restoring refuses.
+
+    Nobody has to wait for it unless what the snapshot is of is about to be given up.
+    """
+    with suppress(InvalidRequest), stored.opened(session) as store:
+        stored.settle(store, snapshot_id)
 
 
 def infos(session: SessionWorkspace) -> list[SnapshotInfo]:

@@ -239,3 +239,12 @@ def test_a_request_comes_back_from_its_document(request: Request) -> None:
 def test_what_is_no_request_is_refused(form: object) -> None:
     with pytest.raises(InvalidRequest):
         request_from_json(form)
+
+
+def test_the_ports_of_a_run_are_in_its_record_and_come_back() -> None:
+    operation = CodeRun(Language.BASH, "serve", ports=(8001, 8000))
+    record = described(operation)
+    assert describe(operation)["ports"] == [8000, 8001]
+    back = operation_of(record, content_of(operation))
+    assert isinstance(back, CodeRun)
+    assert set(back.ports) == set(operation.ports)

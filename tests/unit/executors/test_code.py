@@ -210,20 +210,20 @@ async def test_the_job_and_the_files_are_the_operations() -> None:
 
 
 async def test_packages_are_built_once_for_each_run_and_name_the_worker() -> None:
-    asked: list[tuple[str, ...]] = []
+    asked: list[tuple[tuple[str, ...], str]] = []
 
-    def environment(packages: tuple[str, ...]) -> str:
-        asked.append(packages)
+    def environment(packages: tuple[str, ...], tenant: str) -> str:
+        asked.append((packages, tenant))
         return "/environments/1"
 
     backend = ScriptedBackend()
     keeper = Keeper(backend, PoolPolicy(min_idle=0), default=WorkerSpec())
     try:
         operation = CodeRun(Language.PYTHON, "", packages=("pandas",))
-        await CodeExecutor(keeper, environment).execute(ExecCtx("ex_1", Profile(LIMITS)), operation)
+        await CodeExecutor(keeper, environment).execute(ExecCtx("ex_1", Profile(LIMITS, tenant="acme")), operation)
     finally:
         keeper.close()
-    assert asked == [("pandas",)]
+    assert asked == [(("pandas",), "acme")]
     assert {worker.spec.packages for worker in backend.started if worker.jobs} == {"/environments/1"}
 
 
@@ -244,7 +244,7 @@ def executor(
     backend = ScriptedBackend(script, harvest=harvest)
     limits = LIMITS
     keeper = Keeper(backend, policy, default=worker_spec(CODE, limits, None))
-    code = CodeExecutor(keeper, lambda packages: pytest.fail(f"nobody asked for {packages}"))
+    code = CodeExecutor(keeper, lambda packages, _: pytest.fail(f"nobody asked for {packages}"))
 
     def run(operation: CodeRun, on_output: OnOutput | None = None) -> asyncio.Future[ExecutionResult]:
         return asyncio.ensure_future(code.execute(ExecCtx("ex_1", Profile(limits), on_output=on_output), operation))

@@ -139,7 +139,7 @@ class TestEngines:
             backend = ScriptedBackend(lambda _: ended(b"1"))
             backends.append(backend)
             keeper = Keeper(backend, settings.pool, default=WorkerSpec())
-            executor = CodeExecutor(keeper, lambda _: "/nowhere")
+            executor = CodeExecutor(keeper, lambda *_: "/nowhere")
             return wiring.Engine(orchestrator_over(executor), keeper, wiring.make_authority(None, SystemClock()))
 
         monkeypatch.setattr(wiring, "build", build)

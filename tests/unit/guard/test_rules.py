@@ -297,3 +297,17 @@ def test_a_rule_of_very_many_spellings_is_no_weaker_for_it() -> None:
     )
     operation = bash("w39 z")
     assert refused(judged(operation, standard_profile(operation, policy=snapshot))).reason == "tool_denied"
+
+
+def test_a_port_that_the_policy_opens_may_be_asked_for_and_no_other() -> None:
+    opened = policy("policies: {tools: {code_run: {open_ports: [8000]}}}")
+    for ports, reason in (((8000,), None), ((8000, 8001), "port"), ((22,), "port")):
+        operation = replace(PYTHON, ports=ports)
+        verdict = judged(operation, standard_profile(operation, policy=opened))
+        if reason is None:
+            verdict.require_allowed()
+        else:
+            error = refused(verdict)
+            assert (error.code, error.reason) == ("SANDBOX.CAPABILITY_BLOCKED", reason)
+            assert str(ports[-1]) in str(error)
+    assert refused(judged(replace(PYTHON, ports=(8000,)))).reason == "port"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.isolation.bwrap.argv import PRIVATE, SOURCE, bwrap_argv, workspace_links
+from ringfence.isolation.bwrap.argv import PRIVATE, SOURCE, TERMINALS, bwrap_argv, workspace_links
 from ringfence.isolation.linux.outfit import BoxView
 from ringfence.isolation.linux.view import DEVICES, DIRECTORIES, GENERATED, LINKS
 
@@ -87,3 +87,27 @@ def test_a_directory_is_listed_after_the_one_it_lies_in() -> None:
         parent = path.rpartition("/")[0]
         assert not parent or parent in DIRECTORIES[:at]
     assert all(path.rpartition("/")[0] in DIRECTORIES for path in GENERATED)
+
+
+def test_a_box_with_terminals_has_an_instance_of_its_own_and_no_more_devices_than_before() -> None:
+    words = bwrap_argv(
+        VIEW,
+        devices=tuple(name for name in DEVICES if name != "zero"),
+        bwrap="/usr/bin/bwrap",
+        package="/srv/ringfence",
+        hostname="rf-1",
+        disk_bytes=4096,
+        info_fd=9,
+        generated={},
+        command=["/opt/python/bin/python3"],
+        nothing=12,
+    )
+    made = words.index("--dev")
+    assert words[made + 1] == TERMINALS
+    assert words[made - 3 : made] == ["--symlink", f"{TERMINALS}/pts", "/dev/pts"]
+    # the device whose shared mappings nobody counts comes with bubblewrap's set, and is covered before it is sealed
+    assert words[made + 2 : made + 9] == [
+        *("--perms", "0000", "--ro-bind-data", "12", f"{TERMINALS}/zero"),
+        *("--remount-ro", TERMINALS),
+    ]
+    assert "--dev" not in argv()

@@ -18,7 +18,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence skill list|show|validate|invoke|new   tools with a manifest, and schemas for what goes in and comes out
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
-  ringfence workspace ls|diff|snapshot|restore|reset   a project's files and their history
+  ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -370,15 +370,20 @@ ringfence workspace snapshots PROJECT
 ringfence workspace restore PROJECT SNAPSHOT [--keep]
 ringfence workspace reset PROJECT [--keep]
 ringfence workspace delete PROJECT SNAPSHOT
+ringfence workspace pending PROJECT
+ringfence workspace commit PROJECT EXEC [--force]
+ringfence workspace discard PROJECT EXEC
 
 What the runs of a project (--project of 'ringfence run') left in /workspace/work, and its history. ls without a project
 names the projects. diff says what was added (A), modified (M) and deleted (D) since a snapshot, or since there was
 nothing, and shows texts as a unified diff. restore and reset put another work directory in place in one step; a run
-that is under way adds what it wrote when it ends.
+that is under way adds what it wrote when it ends. pending lists what 'ringfence run --dry-run --keep' would change;
+commit applies it, unless others changed the same files since, and discard forgets it.
 
   --since SNAPSHOT   compare with this one
   --label TEXT       what to call the snapshot in lists
   --keep             take a snapshot of what is there first
+  --force            commit also over what others changed since the run began
   --policy FILE      act under this policy; what it does not allow is refused
   --role R           one of the policy's agent roles
   --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME

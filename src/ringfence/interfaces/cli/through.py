@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.workspaces.home import default_home
-
 if TYPE_CHECKING:
     from ringfence.client.service import Service
     from ringfence.evidence.correlation import Correlation
@@ -16,6 +14,8 @@ if TYPE_CHECKING:
     from ringfence.outcome import ExecutionResult, OnOutput
 
 _OF_THE_ENGINE: Final = ("RINGFENCE_DATABASE", "RINGFENCE_BUDGET_SERVICE")
+_AS_EVERY_SERVICE: Final = frozenset({"policy_file", "role", "isolation", "security_mode", "pool_size", "home"})
+"""Where one of these is not as every service has it, `through_service` has said no."""
 _MIB: Final = 1024 * 1024
 
 
@@ -29,6 +29,8 @@ def through_service(options: RunOptions) -> Callable[..., ExecutionResult] | Non
         return None
     if (options.isolation, options.security) != ("auto", "strict"):
         return None
+    from ringfence.workspaces.home import default_home  # not at the top: a refused command line needs no home
+
     home = os.fspath(options.home if options.home is not None else default_home())
     if not os.path.lexists(f"{home}/service.sock"):  # before anything is imported: most homes have none
         return None
@@ -66,8 +68,11 @@ def _running_in(service: Service) -> Callable[..., ExecutionResult]:
         inputs: Mapping[str, bytes] | None = None,
         correlation: Correlation | None = None,
         on_output: OnOutput | None = None,
-        **_: Any,  # where they are not as every service has them, `through_service` has said no
+        commit: str | None = None,
+        **of_the_engine: Any,
     ) -> ExecutionResult:
+        if unknown := of_the_engine.keys() - _AS_EVERY_SERVICE:
+            raise TypeError(f"a run through the service would leave out {', '.join(sorted(unknown))}")
         from ringfence.client.forms import Asking
         from ringfence.operation.code import CodeRun, parse_language
 
@@ -86,6 +91,7 @@ def _running_in(service: Service) -> Callable[..., ExecutionResult]:
             session_id=session_id,
         )
         known = {} if correlation is None else correlation.members()
-        return service.execute(operation, Asking(session_id, correlation=known, limits=limits), on_output)
+        asking = Asking(session_id, correlation=known, limits=limits, commit=commit or "always")
+        return service.execute(operation, asking, on_output)
 
     return run

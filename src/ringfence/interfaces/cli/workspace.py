@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from ringfence.managed_workspace import ManagedWorkspace
 
-_ACTIONS = ("ls", "diff", "snapshot", "snapshots", "restore", "reset", "delete")
+_ACTIONS = ("ls", "diff", "snapshot", "snapshots", "restore", "reset", "delete", "pending", "commit", "discard")
 _OF_A_SNAPSHOT = ("restore", "delete")
+_OF_A_PROPOSAL = ("commit", "discard")
 
 
 def workspace_command(words: Sequence[str]) -> int:
@@ -53,6 +54,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--since")
     parser.add_argument("--label")
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--force", action="store_true")
     parser.add_argument("--home")
     parser.add_argument("--policy")
     parser.add_argument("--role")
@@ -63,9 +65,12 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
         parser.error(f"{action} needs a project; 'ringfence workspace ls' names them")
     if options.what is None and action in _OF_A_SNAPSHOT:
         parser.error(f"{action} needs a snapshot; 'ringfence workspace snapshots {options.project}' names them")
-    if options.what is not None and action not in (*_OF_A_SNAPSHOT, "ls"):
+    if options.what is None and action in _OF_A_PROPOSAL:
+        parser.error(f"{action} needs an execution; 'ringfence workspace pending {options.project}' names them")
+    if options.what is not None and action not in (*_OF_A_SNAPSHOT, *_OF_A_PROPOSAL, "ls"):
         parser.error(f"{action} takes a project, and nothing after it")
-    for name, its in (("since", ("diff",)), ("label", ("snapshot",)), ("keep", ("restore", "reset"))):
+    of_one = (("since", ("diff",)), ("label", ("snapshot",)), ("keep", ("restore", "reset")), ("force", ("commit",)))
+    for name, its in of_one:
         if getattr(options, name) and action not in its:
             parser.error(f"--{name} is for {' and '.join(its)}")
     return options
@@ -77,6 +82,10 @@ async def _performed(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     async with SandboxManager(
         options.project, home=home, policy_file=options.policy, role=options.role, pool_size=0
     ) as manager:
+        if options.action in ("pending", *_OF_A_PROPOSAL):
+            from ringfence.interfaces.cli.pending import decide
+
+            return await decide(manager, options.action, options.what, force=options.force)
         return await _ACTS[options.action](manager.workspace, options)
 
 
@@ -113,6 +122,10 @@ def _lines(action: str, shown: dict[str, Any]) -> Iterator[str]:
                 yield _snapshot(info)
         case "snapshot":
             yield _snapshot(shown)
+        case "pending" | "commit" | "discard":
+            from ringfence.interfaces.cli.pending import decided
+
+            yield from decided(action, shown)
         case "delete":
             yield f"{shown['snapshot_id']} is gone; {shown['freed_bytes']:,} bytes were given back"
         case _:

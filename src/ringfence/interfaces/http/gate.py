@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 from starlette.requests import HTTPConnection
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ringfence.errors import Denied, RingfenceError, Unavailable
 from ringfence.interfaces.http.calls import refuse_grant_elsewhere
 from ringfence.interfaces.http.door import house_of, no_key
+from ringfence.interfaces.http.lasting import Lasting
 from ringfence.interfaces.http.problem import response
 from ringfence.service.callers import Principal
 from ringfence.service.house import House
@@ -40,7 +42,11 @@ class Gate:
         try:
             if not isinstance(known, Principal):
                 _require_own_host(connection, house)
-                known = await _caller(connection, house)
+                key = _key(connection)
+                known = None if key is None else await house.keys.find(key)
+                if key is not None:
+                    lasting = Lasting(receive, send, partial(_is_valid, house, key))
+                    receive, send = lasting.receive, lasting.send
             if known is None and scope["path"] not in OPEN_PATHS:
                 raise no_key()
             refuse_grant_elsewhere(connection)
@@ -55,7 +61,7 @@ class Gate:
             await self._app(scope, receive, send)
 
 
-async def _caller(connection: HTTPConnection, house: House) -> Principal | None:
+def _key(connection: HTTPConnection) -> str | None:
     given = connection.headers.getlist("authorization")
     if not given and connection.scope["type"] == "websocket":
         # a page cannot set a header of a websocket, but it can name protocols
@@ -65,7 +71,11 @@ async def _caller(connection: HTTPConnection, house: House) -> Principal | None:
     if len(given) != 1:  # of two nobody can say which one is meant
         return None
     scheme, _, key = given[0].partition(" ")
-    return await house.keys.find(key.strip()) if scheme.lower() == "bearer" else None
+    return key.strip() if scheme.lower() == "bearer" else None
+
+
+async def _is_valid(house: House, key: str) -> bool:
+    return await house.keys.find(key) is not None
 
 
 def _require_own_host(connection: HTTPConnection, house: House) -> None:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http import process_ports, process_tty
 from ringfence.interfaces.http.door import HouseOf, allowed
+from ringfence.interfaces.http.event_stream import EVENT_SCHEMA
 from ringfence.interfaces.http.exec_models import OperationView
 from ringfence.interfaces.http.execs import as_json
 from ringfence.interfaces.http.problem import documented
@@ -89,7 +90,7 @@ async def poll(process_id: str, who: Runner, house: HouseOf, asked: Annotated[Po
     responses={
         200: {
             "description": "Events `output`, and last `ended`; an id says from where on to go on",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
         },
         **documented(404),
     },

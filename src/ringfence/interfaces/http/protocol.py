@@ -18,6 +18,8 @@ from ringfence.interfaces.http.problem import MEDIA_TYPE, problem_of
 from ringfence.service.callers import OWNER
 from ringfence.service.settings import ServiceSettings
 
+CANCELLED_BY_HANGING_UP: Final = frozenset({"/mcp"})
+"""Paths whose protocol has no other way to cancel a call: a client that closes its half wants no answer."""
 _SLOWEST_BODY: Final = 64 * 1024
 """Bytes in a second below which a body counts as one that never ends."""
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -69,6 +71,8 @@ class Connection(H11Protocol):
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Answer what was asked before the client closed its half, and say to what was cut off that it was."""
         cycle = self._current()
+        if cycle is not None and cycle.scope["path"] in CANCELLED_BY_HANGING_UP:
+            return None
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
             cycle.keep_alive = False
             return True

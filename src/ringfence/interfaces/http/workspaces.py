@@ -26,9 +26,10 @@ from ringfence.workspaces.projects import project_names, require_project
 
 router = APIRouter(prefix="/sandbox/workspaces", tags=["workspaces"])
 
+_SNAPSHOT = r"^snap_[0-9a-f]{32}$"
 Agent = Annotated[Principal, Depends(allowed(Access.AGENT))]
-ProjectId = Annotated[str, InPath(min_length=1, max_length=128, description="letters, digits, '_', '-' and '.'")]
-SnapshotId = Annotated[str, InPath(min_length=1, max_length=64)]
+ProjectId = Annotated[str, InPath(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}$")]
+SnapshotId = Annotated[str, InPath(pattern=_SNAPSHOT)]
 FilePath = Annotated[str, Query(min_length=1, max_length=4096, description="below /workspace, such as work/a.txt")]
 _FOUND = documented(404, 409, 504)
 _RAW = "application/octet-stream"
@@ -233,9 +234,7 @@ async def diff(
     who: Agent,
     house: HouseOf,
     project_id: ProjectId,
-    since: Annotated[
-        str | None, Query(min_length=1, max_length=64, description="a snapshot; without one, nothing")
-    ] = None,
+    since: Annotated[str | None, Query(pattern=_SNAPSHOT, description="a snapshot; without one, nothing")] = None,
 ) -> Response:
     """Say what was added, modified and deleted in the work directory since a snapshot, or since there was nothing."""
     manager = await _manager(request, who, house, project_id)

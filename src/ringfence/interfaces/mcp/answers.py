@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,9 +68,11 @@ def run_fields(result: ExecutionResult) -> dict[str, Any]:
         "killed_by": result.killed_by,
         "ended": result.error or result.reason,
         "elapsed_ms": round(result.elapsed_ms, 1),
-        "files_written": list(result.files_written[:MOST_LISTED]),
+        # by the names that `read_file` takes
+        "files_written": [f"work/{name}" for name in result.files_written[:MOST_LISTED]],
         "artifacts": [
-            {"path": each.path, "size": each.size, "sha256": each.sha256} for each in result.artifacts[:MOST_LISTED]
+            {"path": f"artifacts/{result.exec_id}/{each.path}", "size": each.size, "sha256": each.sha256}
+            for each in result.artifacts[:MOST_LISTED]
         ],
         "lists_truncated": max(len(result.files_written), len(result.artifacts)) > MOST_LISTED,
         "exec_id": result.exec_id,
@@ -113,11 +114,6 @@ def head_and_tail(text: str, most: int) -> tuple[str, bool]:
 def named(kinds: Sequence[Mapping[str, Any]]) -> str:
     """Return entries of a directory as lines."""
     return "\n".join(f"{each['kind']:9} {each['size']:>10} {each['name']}" for each in kinds)
-
-
-def as_json(value: object) -> str:
-    """Return a value as the text that stands for it."""
-    return head_and_tail(json.dumps(value, ensure_ascii=False), MOST_OUTPUT)[0]
 
 
 def one_line(text: str) -> str:

@@ -124,9 +124,10 @@ RAN: Final = giving(
     killed_by=_OR_NOT,
     ended={**_OR_NOT, "description": "Why it ended, where its own output cannot say so"},
     elapsed_ms={"type": "number"},
-    files_written={"type": "array", "items": _TEXT},
+    files_written={"type": "array", "items": _TEXT, "description": "By the names that read_file takes"},
     artifacts={
         "type": "array",
+        "description": "What it left in /workspace/artifacts, by the names that read_file takes",
         "items": {
             "type": "object",
             "properties": {"path": _TEXT, "size": _COUNT, "sha256": _TEXT},

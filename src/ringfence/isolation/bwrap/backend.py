@@ -69,6 +69,11 @@ class BwrapBackend:
             raise IsolationUnavailable("a session's files need the native backend", fix="see `ringfence doctor`")
         command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
         outfit = self._outfit(spec, self._workshop.counts_memory())
+        if outfit.view.notes():
+            raise IsolationUnavailable(
+                "bubblewrap cannot keep guests from the sockets in the directories of [workspace.ro_mounts]",
+                fix="leave the section out, or see `ringfence doctor` for the native backend",
+            )
         if not outfit.landlock_abi:
             raise IsolationUnavailable(
                 "under bubblewrap, inputs are kept read-only by Landlock, which this kernel lacks"

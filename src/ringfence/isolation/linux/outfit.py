@@ -45,6 +45,11 @@ class BoxView:
     hidden: tuple[str, ...]
     """Directories inside the trees that appear empty."""
 
+    def notes(self) -> tuple[str, ...]:
+        """Say of each directory that the operator declared that it is there."""
+        shown = sorted(target for _, target in self.trees if target.startswith("/mnt/"))
+        return tuple(f"{target} is a directory of the host, for reading" for target in shown)
+
 
 @dataclass(frozen=True, slots=True)
 class Outfit:
@@ -80,10 +85,16 @@ class Outfit:
 
 
 def outfit(
-    environment_path: str | None, preload: tuple[str, ...], node_cache: Path | None, *, memory_is_counted: bool
+    environment_path: str | None,
+    preload: tuple[str, ...],
+    node_cache: Path | None,
+    *,
+    memory_is_counted: bool,
+    mounts: tuple[tuple[str, str], ...] = (),
 ) -> Outfit:
     """Return what boxes with this package environment are made from.
 
+    `mounts` are the directories that the operator declared, and where in `/mnt` they appear.
     Where no cgroup counts memory (`memory_is_counted`), guests get no shared memory that outlives who filled it.
 
     Raises:
@@ -97,7 +108,7 @@ def outfit(
         environment["PYTHONPATH"] = _PACKAGES
     return Outfit(
         executable=str(interpreter.executable),
-        view=_view(interpreter, runtime, environment_path),
+        view=_view(interpreter, runtime, environment_path, mounts),
         base_filter=filters.base_filter(machine),
         seal_filter=filters.seal_filter(machine) if memory_is_counted else filters.frugal_filter(machine),
         init_filter=filters.init_filter(machine),
@@ -115,7 +126,12 @@ def _is_shown(device: str, *, memory_is_counted: bool) -> bool:
     return memory_is_counted or device != "zero"  # a shared mapping of it is memory that nobody counts
 
 
-def _view(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | None, environment_path: str | None) -> BoxView:
+def _view(
+    interpreter: python.PythonRuntime,
+    runtime: node.NodeRuntime | None,
+    environment_path: str | None,
+    mounts: tuple[tuple[str, str], ...],
+) -> BoxView:
     trees = [(str(tree), str(tree)) for tree in interpreter.trees]
     links = [(str(interpreter.executable), f"{_BIN}/{name}") for name in ("python", "python3")]
     for tree in python.system_trees():
@@ -131,6 +147,7 @@ def _view(interpreter: python.PythonRuntime, runtime: node.NodeRuntime | None, e
             trees.append((str(runtime.root), str(node.BOX_DIRECTORY)))
     if environment_path is not None:
         trees.append((environment_path, _PACKAGES))
+    trees += mounts
     # outer trees first, so that an inner one is not covered
     trees.sort(key=lambda tree: tree[1].count("/"))
     return BoxView(tuple(trees), tuple(links), tuple(map(str, interpreter.hidden)))

@@ -134,6 +134,7 @@ class NativeBackend:
             pidfd=init,
             directory=directory,
             landlock_abi=server.landlock_abi,
+            notes=server.notes,
         )
 
     def _offset(self, session: SessionWorkspace | None, server: ForkServer) -> int:

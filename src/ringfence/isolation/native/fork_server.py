@@ -31,6 +31,7 @@ class ForkServer:
         """
         self.base_id = _root_base() if os.geteuid() == 0 else None
         self.landlock_abi = outfit.landlock_abi
+        self.notes = outfit.view.notes()
         self.broken = False
         self._spawning = threading.Lock()
         self._mounting = threading.Lock()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")
 
 
+DECLARED = "/mnt/"
+"""Where the operator's own directories appear."""
 IDLE = "/opt/ringfence/init"
 """The program that is pid 1 of every box."""
 
@@ -38,6 +40,8 @@ def enter(config: dict[str, Any], trees: list[int]) -> None:
         os.mkdir(directory)
     for (_, target), tree in zip(config["trees"], trees, strict=True):
         _attach(tree, target)
+        if target.startswith(DECLARED):
+            _seal_off(target)
     for name, device in zip(config["devices"], devices, strict=True):
         _attach(device, f"/dev/{name}")
     for says, where in (*LINKS, *config["links"]):
@@ -68,6 +72,16 @@ def _attach(tree: int, target: str) -> None:
         os.close(os.open(inside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
     kernel.attach_tree(tree, inside.encode())
     os.close(tree)
+
+
+def _seal_off(target: str) -> None:
+    """Put an overlay over a directory of the host: what listens in it cannot be reached.
+
+    For a socket or a fifo it makes no difference that its mount is read-only: whoever may write to it connects. Seen
+    through an overlay it is another inode, behind which nobody listens.
+    """
+    inside = target.lstrip("/").encode()
+    kernel.mount(b"overlay", inside, b"overlay", _SEALED, b"lowerdir=%s:var/empty,userxattr" % inside)
 
 
 def _hide(directories: list[str]) -> None:
