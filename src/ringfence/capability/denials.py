@@ -26,7 +26,6 @@ _ON_PATHS = frozenset(
     }
 )
 _CHANGING = frozenset({"fs_write", "fs_mkdir", "fs_delete"})
-_REPLACING = frozenset({"ws_restore", "ws_reset"})
 # Where a service that must not be reached from an agent usually is: this host, its neighbours, cloud metadata.
 PRIVATE_NETWORKS = frozenset(
     {
@@ -73,8 +72,6 @@ class Denials:
                 path = cast("brokered.FsRead", operation).path
                 if self.denies_path(path):
                     return "denied_path"
-                if operation.kind in _REPLACING and self.changes:
-                    return "denied_change"  # it puts another directory in place, whatever is in either
                 return "denied_change" if operation.kind in _CHANGING and self._denies(self.changes, path) else None
             case "net_http" | "browser_nav":
                 return self._refusal_of(cast("brokered.BrowserNav", operation).url)
