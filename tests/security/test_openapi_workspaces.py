@@ -10,6 +10,8 @@ from tests.conftest import SOAK
 from tests.http_service import Service, serving
 from tests.security.test_openapi import attack
 
+pytestmark = pytest.mark.guarantee(14)
+
 ROOT = "/sandbox/workspaces"
 
 
