@@ -14,6 +14,7 @@ from ringfence.requests import ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence import engines, wiring
+    from ringfence.asked import Asks
     from ringfence.authority.caller import Caller
     from ringfence.authority.layers import Request
     from ringfence.authority.profile import Profile
@@ -34,6 +35,7 @@ _runs = TimeOrdered()
 class Background(ABC):
     """The part of `SandboxManager` that starts what outlives the call which started it."""
 
+    _asks: Asks
     _caller: Caller
     _correlation: Correlation
     _held: engines.Hold | None
@@ -66,7 +68,7 @@ class Background(ABC):
         from ringfence.processes import starting  # not at the top: most managers start none
 
         request = ExecutionRequest(*starting.program(command, code, language), **options)
-        return await self._start(request, self._requested(request), terminal, idle_timeout, ports)
+        return await self._start(request, self._asks.of(request), terminal, idle_timeout, ports)
 
     def session(self, language: str = "python", *, timeout: float | None = None, **options: Any) -> Session:
         """Give a stateful interpreter: `async with manager.session() as session: await session.run("x = 1")`.
@@ -97,7 +99,7 @@ class Background(ABC):
         from ringfence.sessions import IDLE_SECONDS
 
         request = ExecutionRequest(interpreter.program(), "python", timeout, **options)
-        asked = self._requested(request)
+        asked = self._asks.of(request)
         if timeout is None and self._service() is None:
             longest = self._engine().authority.longest(self._operation(request), role=self._role)
             asked = replace(asked, limits={**asked.limits, "wall_seconds": longest})
@@ -114,7 +116,7 @@ class Background(ABC):
         """Run one cell in a session's process; `Session.run` is how a program does."""
         request = ExecutionRequest(code, "python", timeout)
         operation = replace(self._operation(request), packages=(), process_id=process_id)
-        result: ExecutionResult = await self._carry_out(operation, self._requested(request), on_output)
+        result: ExecutionResult = await self._carry_out(operation, self._asks.of(request), on_output)
         return result
 
     async def _start(
@@ -184,9 +186,6 @@ class Background(ABC):
 
     @abstractmethod
     def _operation(self, request: ExecutionRequest) -> CodeRun: ...
-
-    @abstractmethod
-    def _requested(self, request: ExecutionRequest) -> Request: ...
 
     @abstractmethod
     async def _profile(self, operation: Operation, request: Request, exec_id: str | None = None) -> Profile: ...

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
+from ringfence.asked import Asks
 from ringfence.authority.caller import NOBODY_ELSE, Caller
-from ringfence.authority.layers import Request, read_commit
-from ringfence.authority.limit_names import FIELDS
+from ringfence.authority.layers import Request
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.background import Background
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from ringfence.operation.brokered import Brokered, Filing, ProcExec
     from ringfence.operation.form import Operation
 
-_DEFAULTS = Limits()
-_TIME = frozenset({"wall_seconds"})
-_NOTHING_STATED: frozenset[str] = frozenset()
 _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
@@ -116,14 +113,16 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         self._session_id = session_id
         self._packages = arguments.strings("packages", config.packages)
         self._preload = arguments.strings("preload", config.preload)
-        self._limits, self._stated = config.asked_limits()
-        self._security_mode = arguments.choice(SecurityMode, config.security_mode, "security_mode")
-        self._isolation = arguments.choice(Isolation, config.isolation, "isolation")
-        self._require_cgroups = config.require_cgroups
+        self._asks = Asks(
+            *config.asked_limits(),
+            arguments.choice(Isolation, config.isolation, "isolation"),
+            arguments.choice(SecurityMode, config.security_mode, "security_mode"),
+            config.require_cgroups,
+        )
         self._settings = wiring.Settings(
             home=Path(config.home) if config.home is not None else wiring.default_home(),
-            isolation=self._isolation,
-            limits=self._limits,
+            isolation=self._asks.isolation,
+            limits=self._asks.limits,
             pool=arguments.pool_policy(config.pool_size),
             preload=() if self._packages else self._preload,
             policy_file=Path(config.policy_file) if config.policy_file is not None else None,
@@ -145,7 +144,6 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             self._remote = connect(url, api_key, config)
         # whose temporary space it is: another manager of the same session has its own
         self._scope = _calls.new("scope")
-        self._usual_request: Request | None = None
         self._held: engines.Hold | None = None
         self._presented: Presented | None = None
 
@@ -228,7 +226,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             InvalidRequest: Something about the request is wrong; nothing ran.
             IsolationUnavailable: This machine cannot isolate it; nothing ran.
         """
-        asked = self._requested(request)
+        asked = self._asks.of(request)
         result: ExecutionResult = await self._carry_out(self._operation(request), asked, on_output, exec_id)
         return result
 
@@ -352,10 +350,9 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
 
         check(operation)
         if isinstance(operation, ProcExec) and operation.timeout_ms is not None:
-            limits = replace(self._limits, wall_seconds=operation.timeout_ms / 1000)
-            request = self._request_for(limits, self._stated | _TIME)
+            request = self._asks.within(operation.timeout_ms / 1000)
         else:
-            request = self._usual()
+            request = self._asks.usual
         outcome: Outcome = await self._carry_out(operation, request, on_output)
         return outcome
 
@@ -429,39 +426,4 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             packages=arguments.strings("packages", request.packages) or self._packages,
             preload=arguments.strings("preload", request.preload) or self._preload,
             session_id=self._session_id,
-        )
-
-    def _requested(self, request: ExecutionRequest) -> Request:
-        """Return what the caller asks for of its own accord: a timeout, and what differs from the system's defaults."""
-        if request.limits is None and request.timeout is None and request.commit is None:
-            return self._usual()
-        limits, stated = (self._limits, self._stated) if request.limits is None else (request.limits, _NOTHING_STATED)
-        if request.timeout is not None:
-            if isinstance(request.timeout, bool) or not isinstance(request.timeout, int | float):
-                raise InvalidRequest(
-                    f"timeout must be a number of seconds, not {request.timeout!r}", reason="invalid_limit"
-                )
-            limits, stated = replace(limits, wall_seconds=float(request.timeout)), stated | _TIME
-        asked = self._request_for(limits, stated)
-        return asked if request.commit is None else replace(asked, commit=read_commit(request.commit))
-
-    def _within(self, timeout: float | None) -> Request:
-        return self._requested(ExecutionRequest("", timeout=timeout))
-
-    def _usual(self) -> Request:
-        if self._usual_request is None:
-            self._usual_request = self._request_for(self._limits, self._stated)
-        return self._usual_request
-
-    def _request_for(self, limits: Limits, stated: frozenset[str]) -> Request:
-        asked = {
-            name: value
-            for name in FIELDS
-            if (value := getattr(limits, name)) != getattr(_DEFAULTS, name) or name in stated
-        }
-        return Request(
-            limits=asked,
-            isolation=self._isolation,
-            security_mode=self._security_mode,
-            require_cgroups=self._require_cgroups,
         )

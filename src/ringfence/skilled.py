@@ -17,6 +17,7 @@ from ringfence.identifiers import TimeOrdered
 
 if TYPE_CHECKING:
     from ringfence import wiring
+    from ringfence.asked import Asks
     from ringfence.authority.caller import Caller
     from ringfence.authority.layers import Request
     from ringfence.authority.manifest import Manifest
@@ -38,6 +39,7 @@ class Skilled(ABC):
     _session_id: str | None
     _role: str | None
     _correlation: Correlation
+    _asks: Asks
     _caller: Caller
     _skill_directories: tuple[Path, ...]
 
@@ -83,13 +85,13 @@ class Skilled(ABC):
         if (service := self._service()) is not None:
             if exec_id is not None:
                 raise of_the_service("what an execution is called")
-            return await service.invoke(skill_id, inputs or {}, self._within(timeout), on_output)
+            return await service.invoke(skill_id, inputs or {}, self._asks.within(timeout), on_output)
         from ringfence.skills import call
 
         skill = await asyncio.to_thread(self._shelf().find, skill_id)
         operation = await asyncio.to_thread(call.operation_of, skill, inputs or {})
         operation = replace(operation, preload=self._settings.preload)
-        result = await self._run_under(skill.manifest, operation, self._within(timeout), on_output, exec_id)
+        result = await self._run_under(skill.manifest, operation, self._asks.within(timeout), on_output, exec_id)
         outcome = await asyncio.to_thread(call.outcome_of, skill, result)
         if outcome.reason == "output_invalid":
             await self._note_rejected(outcome)
@@ -157,12 +159,6 @@ class Skilled(ABC):
     def _operation(self, request: ExecutionRequest) -> CodeRun: ...
 
     @abstractmethod
-    def _requested(self, request: ExecutionRequest) -> Request: ...
-
-    @abstractmethod
-    def _within(self, timeout: float | None) -> Request: ...
-
-    @abstractmethod
     async def _profile(
         self, operation: Operation, request: Request, exec_id: str | None = None, manifest: Manifest | None = None
     ) -> Profile: ...
@@ -190,5 +186,5 @@ class OnBehalf:
         held = self._manager
         skill = await asyncio.to_thread(held._shelf().find, self._skill_id)
         require_image(skill.manifest.runtime)
-        operation, asked = held._operation(request), held._requested(request)
+        operation, asked = held._operation(request), held._asks.of(request)
         return await held._run_under(skill.manifest, operation, asked, on_output, exec_id)

@@ -16,7 +16,8 @@ from ringfence.capability.limits import Limits
 from ringfence.operation import Language
 from ringfence.outcome import OnOutput
 from ringfence.ports import Backend, Ending, Harvest, Job, Worker, WorkerSpec
-from ringfence.wiring import Settings, make_backend
+from ringfence.wiring.box import make_backend
+from ringfence.wiring.settings import Settings
 
 BACKENDS = [
     pytest.param(Isolation.NATIVE, marks=pytest.mark.needs("native")),

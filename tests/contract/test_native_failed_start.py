@@ -13,7 +13,8 @@ from ringfence.authority.profile import Isolation
 from ringfence.isolation.linux import observe, workshop
 from ringfence.isolation.native import backend as native
 from ringfence.ports import Backend, WorkerSpec
-from ringfence.wiring import Settings, make_backend
+from ringfence.wiring.box import make_backend
+from ringfence.wiring.settings import Settings
 
 pytestmark = [pytest.mark.needs("native")]
 

@@ -13,7 +13,8 @@ from ringfence.isolation.linux.sealed import GUEST_ID
 from ringfence.isolation.native.backend import NativeBackend
 from ringfence.isolation.native.identity import RANGE
 from ringfence.ports import WorkerSpec
-from ringfence.wiring import Settings, make_backend
+from ringfence.wiring.box import make_backend
+from ringfence.wiring.settings import Settings
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.needs("root")]
 

@@ -25,7 +25,8 @@ from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.operation import Language
 from ringfence.outcome import Status
 from ringfence.ports import Job, WorkerSpec
-from ringfence.wiring import Settings, make_backend
+from ringfence.wiring.box import make_backend
+from ringfence.wiring.settings import Settings
 
 pytestmark = pytest.mark.guarantee(15)
 
@@ -158,7 +159,8 @@ import resource
 from pathlib import Path
 from ringfence.authority.profile import Isolation
 from ringfence.ports import WorkerSpec
-from ringfence.wiring import Settings, make_backend
+from ringfence.wiring.box import make_backend
+from ringfence.wiring.settings import Settings
 
 def count():
     return len(os.listdir('/proc/self/fd'))
@@ -231,7 +233,8 @@ import fcntl
 from pathlib import Path
 from ringfence.authority.profile import Isolation
 from ringfence.ports import WorkerSpec
-from ringfence.wiring import Settings, make_backend
+from ringfence.wiring.box import make_backend
+from ringfence.wiring.settings import Settings
 kept = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in range(3)]
 for fd in {closed}:
     os.close(fd)

@@ -13,7 +13,8 @@ from ringfence.authority.profile import Isolation
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.ports import WorkerLost, WorkerSpec
-from ringfence.wiring import Settings, make_backend
+from ringfence.wiring.box import make_backend
+from ringfence.wiring.settings import Settings
 
 pytestmark = [pytest.mark.guarantee(8), pytest.mark.needs("native")]
 

@@ -116,11 +116,11 @@ def _carry_out(
             return _outcome(operation, {"snapshots": [info.to_dict() for info in snapshots.infos(session)]})
         case WsRestore(snapshot_id=snapshot_id, snapshot_before=first):
             before = _before(session, "before restore", ctx, look, wanted=first)
-            info = snapshots.restore(session, snapshot_id, limits, look=look)
+            info = snapshots.restore(session, snapshot_id, limits, denials=ctx.profile.denials, look=look)
             return _outcome(operation, {**info.to_dict(), **before}, disk=info.bytes)
         case WsReset(snapshot_before=first):
             before = _before(session, "before reset", ctx, look, wanted=first)
-            session.reset()
+            snapshots.reset(session, denials=ctx.profile.denials, look=look)
             return _outcome(operation, before)
         case WsSnapshotDelete(snapshot_id=snapshot_id):
             freed = snapshots.delete(session, snapshot_id)

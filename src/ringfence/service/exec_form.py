@@ -23,6 +23,7 @@ from ringfence.errors import Denied, InvalidRequest
 from ringfence.evidence.correlation import Correlation
 from ringfence.facade import ExecutionRequest
 from ringfence.operation.path import WORKSPACE, workspace_path
+from ringfence.service.callers import Access, Principal
 from ringfence.workspaces.place import check_names
 
 KINDS: Final = ("python", "shell", "bash", "javascript", "typescript")
@@ -114,6 +115,19 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
     )
     known = replace(correlation, project_id=project_id)
     return ExecForm(body, request, project_id, known, cwd, under_grant=GRANT_MEMBER in body)
+
+
+def require_trusted_preload(who: Principal, form: ExecForm) -> None:
+    """Refuse what would run in front of every box to all but those who answer for the instance.
+
+    A module is preloaded by the process that boxes are forked from: one that a package brought would run there with the
+    rights of the service.
+
+    Raises:
+        Denied: The caller is no admin.
+    """
+    if form.request.preload and not who.may(Access.ADMIN):
+        raise Denied("exec.preload is for admins: it imports outside of the box", reason="access", fix="leave it out")
 
 
 def correlation_of(

@@ -22,7 +22,7 @@ from ringfence.service.callers import Principal
 from ringfence.service.calls import GrantShown
 from ringfence.service.events import Ring, forgotten
 from ringfence.service.exec_finder import LIVE, Finder, Page, Position, Question
-from ringfence.service.exec_form import ExecForm
+from ringfence.service.exec_form import ExecForm, require_trusted_preload
 from ringfence.service.exec_lookup import Lookup, sees
 from ringfence.service.exec_store import ExecStore, Promised, key_digest
 from ringfence.service.exec_views import View
@@ -146,6 +146,7 @@ class Execs:
         """
         if self._takes_nothing():
             raise _draining()
+        require_trusted_preload(who, form)
         refusal = self._admission.refusal_of(claim_by(who, form.correlation))
         if key is None and wait:
             if refusal is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.processes.process import Process
+from ringfence.service.exec_form import require_trusted_preload
 
 if TYPE_CHECKING:
     from ringfence.outcome import ExecutionResult
@@ -41,6 +42,7 @@ async def start(house: House, who: Principal, asked: AskedProcess) -> Process:
     if house.draining:
         raise Unavailable("the service is about to end; ask again", reason="draining")
     form = asked.form
+    require_trusted_preload(who, form)
     manager = house.manager_for(who, form.project_id, form.correlation)
     options = {field.name: getattr(form.request, field.name) for field in fields(form.request)}
     if not asked.interpreter:

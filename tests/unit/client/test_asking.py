@@ -112,4 +112,4 @@ def test_limits_are_the_default_where_nothing_is_said() -> None:
     manager = SandboxManager(url=URL, limits=Limits(wall_seconds=5))
     service = manager._service()
     assert service is not None
-    assert service._within(manager._usual()).limits == {"wall_seconds": 5}
+    assert service._within(manager._asks.usual).limits == {"wall_seconds": 5}

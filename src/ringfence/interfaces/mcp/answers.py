@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -115,11 +114,6 @@ def head_and_tail(text: str, most: int) -> tuple[str, bool]:
 def named(kinds: Sequence[Mapping[str, Any]]) -> str:
     """Return entries of a directory as lines."""
     return "\n".join(f"{each['kind']:9} {each['size']:>10} {each['name']}" for each in kinds)
-
-
-def as_json(value: object) -> str:
-    """Return a value as the text that stands for it."""
-    return head_and_tail(json.dumps(value, ensure_ascii=False), MOST_OUTPUT)[0]
 
 
 def one_line(text: str) -> str:

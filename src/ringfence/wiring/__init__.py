@@ -1,11 +1,11 @@
-"""The composition root: the only module that knows every class."""
+"""The composition root: the only package that knows every class."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -17,8 +17,6 @@ from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
 from ringfence.authority.local import LocalAuthority
 from ringfence.authority.policy import BUILT_IN, PolicySnapshot
-from ringfence.authority.profile import Isolation
-from ringfence.capability.limits import Limits
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
@@ -28,15 +26,14 @@ from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
-from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
-from ringfence.isolation.tiers import FirstAvailable
 from ringfence.journal.journal import Journal
 from ringfence.journal.room import require_room
-from ringfence.operation import Language
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
-from ringfence.ports import Backend, Clock, WorkerSpec
+from ringfence.ports import Clock
 from ringfence.stores.keepsakes import Keepsakes
+from ringfence.wiring.box import build_box as build_box
+from ringfence.wiring.settings import Settings as Settings
 from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
@@ -51,11 +48,9 @@ if TYPE_CHECKING:
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
     from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
-    from ringfence.isolation.linux.outfit import Outfit
     from ringfence.journal.signer import Signer
     from ringfence.processes.registry import Registry
     from ringfence.risk.policy import UnifiedRiskPolicy
-    from ringfence.workspaces.session import SessionWorkspace
 
 DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
 """What can be switched off; `net` and `browser` have nothing behind them in this version."""
@@ -79,32 +74,6 @@ class Once(Generic[_Part]):
             if self.made is None:
                 self.made = self._make()
             return self.made
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a manager is made from; parsed once, at the edge."""
-
-    home: Path
-    isolation: Isolation = Isolation.AUTO
-    limits: Limits = field(default_factory=Limits)
-    pool: PoolPolicy = field(default_factory=PoolPolicy)
-    packages: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-    policy_file: Path | None = None
-    switched_off: frozenset[str] = frozenset()
-    """The domains whose executors are not to be there."""
-    budget_service: str | None = None
-    """Where the quota service is that counts instead of this home."""
-    database: str | None = None
-    """The PostgreSQL server that keeps evidence and budgets instead of a file in this home."""
-    workspace_root: Path | None = None
-    """Where the files of projects lie instead of in this home."""
-
-    @property
-    def files_home(self) -> Path:
-        """The directory whose `workspace` holds the files of projects."""
-        return self.workspace_root or self.home
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,90 +345,3 @@ def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalA
         return issuer.issue(snapshot, call, role=role).grant
 
     return LocalAuthority(policy, issue)
-
-
-def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
-    """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
-    keeper = Keeper(make_backend(settings), settings.pool, default=_default_spec(settings))
-    return CodeExecutor(keeper, lambda packages, tenant: build_environment(packages, settings.home, tenant)), keeper
-
-
-def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:
-    """Return the directory of the environment with `packages` for `tenant`, building it once."""
-    from ringfence.runtimes.python import python_runtime
-    from ringfence.runtimes.tenants import environment_for
-
-    return str(environment_for(tenant, packages, home / "environments", python_runtime().executable).path)
-
-
-def make_backend(settings: Settings) -> Backend:
-    """Return the backend that `isolation` names; `auto` is native, then bwrap, then a refusal."""
-    match settings.isolation:
-        case Isolation.NATIVE:
-            return native_backend(settings)
-        case Isolation.BWRAP:
-            return bwrap_backend(settings)
-        case Isolation.AUTO:
-            return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
-
-
-def native_backend(settings: Settings) -> Backend:
-    """Return the backend made of this kernel's own parts."""
-    from ringfence.isolation.native.backend import NativeBackend
-
-    def session(session_id: str, tenant: str) -> SessionWorkspace:
-        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
-
-        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
-
-    return NativeBackend(
-        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        session=session,
-        node_command=lambda language: node_command(language, settings.home / "node.json"),
-        limits=settings.limits,
-    )
-
-
-def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
-    """Return what a box is made from, with what the operator of `home` shows in every one."""
-    from ringfence.isolation.linux.outfit import outfit
-    from ringfence.workspaces.declared import read_only_mounts
-
-    mounts = read_only_mounts(home)
-    cache = home / "node.json"
-    return outfit(spec.packages, spec.preload, cache, memory_is_counted=memory_is_counted, mounts=mounts)
-
-
-def node_command(language: Language, cache: Path) -> list[str]:
-    """Return the command line of a parked Node, as the box sees it.
-
-    Raises:
-        RuntimeMissing: This machine has no Node that runs `language`.
-    """
-    from ringfence.runtimes.node import require_node
-
-    typescript = language is Language.TYPESCRIPT
-    return list(require_node(typescript=typescript, cache=cache).argv(typescript=typescript))
-
-
-def bwrap_backend(settings: Settings) -> Backend:
-    """Return the backend that lets the distribution's bubblewrap build the box."""
-    from ringfence.isolation.bwrap.backend import BwrapBackend
-
-    return BwrapBackend(
-        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        node_command=lambda language: node_command(language, settings.home / "node.json"),
-        limits=settings.limits,
-    )
-
-
-def _default_spec(settings: Settings) -> WorkerSpec:
-    limits = settings.limits
-    return WorkerSpec(
-        preload=settings.preload,
-        disk_bytes=limits.disk_bytes,
-        inodes=limits.inodes,
-        open_files=limits.open_files,
-        file_bytes=limits.file_bytes,
-        pids=limits.pids,
-    )

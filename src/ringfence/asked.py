@@ -1,0 +1,77 @@
+"""What a manager asks of the authorities for each of its calls: what its maker said, and what one request adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ringfence.authority.layers import Request, read_commit
+from ringfence.authority.limit_names import FIELDS
+from ringfence.capability.limits import Limits
+from ringfence.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ringfence.authority.profile import Isolation, SecurityMode
+    from ringfence.requests import ExecutionRequest
+
+_DEFAULTS = Limits()
+_TIME = frozenset({"wall_seconds"})
+_NOTHING_STATED: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What counts for every call of one manager, unless the call says otherwise."""
+
+    limits: Limits
+    stated: frozenset[str]
+    """The limits that were said out loud, though they may be the system's defaults."""
+    isolation: Isolation
+    security_mode: SecurityMode
+    require_cgroups: bool
+
+    @cached_property
+    def usual(self) -> Request:
+        """What is asked for when a call adds nothing; one object, by which its profile is found again."""
+        return self._request(self.limits, self.stated)
+
+    def of(self, request: ExecutionRequest) -> Request:
+        """Return what is asked for `request`: a timeout, and what differs from the system's defaults.
+
+        Raises:
+            InvalidRequest: The timeout is no number, or there is no such commit.
+        """
+        if request.limits is None and request.timeout is None and request.commit is None:
+            return self.usual
+        limits, stated = (self.limits, self.stated) if request.limits is None else (request.limits, _NOTHING_STATED)
+        asked = (
+            self._request(limits, stated) if request.timeout is None else self._timed(limits, stated, request.timeout)
+        )
+        return asked if request.commit is None else replace(asked, commit=read_commit(request.commit))
+
+    def within(self, timeout: float | None) -> Request:
+        """Return what is asked for a call that is to take no longer than `timeout` seconds.
+
+        Raises:
+            InvalidRequest: It is no number.
+        """
+        return self.usual if timeout is None else self._timed(self.limits, self.stated, timeout)
+
+    def _timed(self, limits: Limits, stated: frozenset[str], timeout: object) -> Request:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+            raise InvalidRequest(f"timeout must be a number of seconds, not {timeout!r}", reason="invalid_limit")
+        return self._request(replace(limits, wall_seconds=float(timeout)), stated | _TIME)
+
+    def _request(self, limits: Limits, stated: frozenset[str]) -> Request:
+        asked = {
+            name: value
+            for name in FIELDS
+            if (value := getattr(limits, name)) != getattr(_DEFAULTS, name) or name in stated
+        }
+        return Request(
+            limits=asked,
+            isolation=self.isolation,
+            security_mode=self.security_mode,
+            require_cgroups=self.require_cgroups,
+        )

@@ -1,0 +1,105 @@
+"""Puts together what runs code: the backend that the settings name, and the pool of parked workers in front of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringfence.authority.profile import Isolation
+from ringfence.executors.code import CodeExecutor
+from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.tiers import FirstAvailable
+from ringfence.operation import Language
+from ringfence.ports import Backend, WorkerSpec
+from ringfence.wiring.settings import Settings
+
+if TYPE_CHECKING:
+    from ringfence.isolation.linux.outfit import Outfit
+    from ringfence.workspaces.session import SessionWorkspace
+
+
+def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
+    """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
+    keeper = Keeper(make_backend(settings), settings.pool, default=_default_spec(settings))
+    return CodeExecutor(keeper, lambda packages, tenant: build_environment(packages, settings.home, tenant)), keeper
+
+
+def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:
+    """Return the directory of the environment with `packages` for `tenant`, building it once."""
+    from ringfence.runtimes.python import python_runtime
+    from ringfence.runtimes.tenants import environment_for
+
+    return str(environment_for(tenant, packages, home / "environments", python_runtime().executable).path)
+
+
+def make_backend(settings: Settings) -> Backend:
+    """Return the backend that `isolation` names; `auto` is native, then bwrap, then a refusal."""
+    match settings.isolation:
+        case Isolation.NATIVE:
+            return native_backend(settings)
+        case Isolation.BWRAP:
+            return bwrap_backend(settings)
+        case Isolation.AUTO:
+            return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
+
+
+def native_backend(settings: Settings) -> Backend:
+    """Return the backend made of this kernel's own parts."""
+    from ringfence.isolation.native.backend import NativeBackend
+
+    def session(session_id: str, tenant: str) -> SessionWorkspace:
+        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
+
+    return NativeBackend(
+        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
+        session=session,
+        node_command=lambda language: node_command(language, settings.home / "node.json"),
+        limits=settings.limits,
+    )
+
+
+def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
+    """Return what a box is made from, with what the operator of `home` shows in every one."""
+    from ringfence.isolation.linux.outfit import outfit
+    from ringfence.workspaces.declared import read_only_mounts
+
+    mounts = read_only_mounts(home)
+    cache = home / "node.json"
+    return outfit(spec.packages, spec.preload, cache, memory_is_counted=memory_is_counted, mounts=mounts)
+
+
+def node_command(language: Language, cache: Path) -> list[str]:
+    """Return the command line of a parked Node, as the box sees it.
+
+    Raises:
+        RuntimeMissing: This machine has no Node that runs `language`.
+    """
+    from ringfence.runtimes.node import require_node
+
+    typescript = language is Language.TYPESCRIPT
+    return list(require_node(typescript=typescript, cache=cache).argv(typescript=typescript))
+
+
+def bwrap_backend(settings: Settings) -> Backend:
+    """Return the backend that lets the distribution's bubblewrap build the box."""
+    from ringfence.isolation.bwrap.backend import BwrapBackend
+
+    return BwrapBackend(
+        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
+        node_command=lambda language: node_command(language, settings.home / "node.json"),
+        limits=settings.limits,
+    )
+
+
+def _default_spec(settings: Settings) -> WorkerSpec:
+    limits = settings.limits
+    return WorkerSpec(
+        preload=settings.preload,
+        disk_bytes=limits.disk_bytes,
+        inodes=limits.inodes,
+        open_files=limits.open_files,
+        file_bytes=limits.file_bytes,
+        pids=limits.pids,
+    )

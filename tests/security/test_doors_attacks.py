@@ -1,0 +1,69 @@
+"""Attacks on the doors by somebody who has a key: to leave his box, his tenant, his project, or his share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.http_service import Service, serving
+
+from ringfence import SandboxManager
+from ringfence.errors import CapabilityBlocked
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("attacks")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def agent(service: Service) -> str:
+    return service.make_key("agent", "acme", "mallory")
+
+
+def run_of(code: str, kind: str = "shell", **members: object) -> dict[str, object]:
+    return {"ephemeral": True, "exec": {"kind": kind, "code": code}, **members}
+
+
+@pytest.mark.guarantee(2)
+@pytest.mark.parametrize("path", ["/sandbox/execs", "/sandbox/processes"])
+def test_an_agent_cannot_have_a_package_imported_in_front_of_the_boxes(service: Service, agent: str, path: str) -> None:
+    asked = {"ephemeral": True, "exec": {"kind": "python", "code": "pass", "preload": ["this"]}}
+    answer = service.ask("POST", path, asked, key=agent)
+    assert (answer.status, answer.reason) == (403, "access")
+
+
+@pytest.mark.guarantee(16)
+@pytest.mark.parametrize("way", ["reset", "restore without it", "restore another", "restore its mode"])
+async def test_no_way_back_changes_what_nobody_may_change(tmp_path: Path, way: str) -> None:
+    (tmp_path / "held.yaml").write_text("policies: {default: {denied_changes: ['.git/**']}}\n")
+    (tmp_path / "open.yaml").write_text("policies: {}\n")
+    earlier = {"restore without it": "true", "restore another": "mkdir .git; echo evil > .git/config"}
+    before = earlier.get(way, "mkdir .git; echo good > .git/config; chmod 755 .git/config")
+    async with SandboxManager("p", home=tmp_path / "home", policy_file=tmp_path / "open.yaml", pool_size=1) as free:
+        assert (await free.execute_shell(before)).success
+        kept = await free.workspace.snapshot("earlier")
+        assert (await free.execute_shell("rm -rf .git; mkdir .git; echo good > .git/config; touch more")).success
+    work = tmp_path / "home/workspace/projects/p/work"
+    there = {path: path.lstat().st_mode for path in work.rglob("*")}
+    async with SandboxManager("p", home=tmp_path / "home", policy_file=tmp_path / "held.yaml", pool_size=1) as held:
+        with pytest.raises(CapabilityBlocked) as refused:
+            await (held.workspace.reset() if way == "reset" else held.workspace.restore(kept["snapshot_id"]))
+    assert refused.value.reason == "change_denied"
+    assert {path: path.lstat().st_mode for path in work.rglob("*")} == there
+    assert (work / ".git/config").read_text() == "good\n"
+
+
+@pytest.mark.guarantee(16)
+async def test_what_nobody_may_change_does_not_keep_the_rest_from_being_restored(tmp_path: Path) -> None:
+    (tmp_path / "held.yaml").write_text("policies: {default: {denied_changes: ['.git/**']}}\n")
+    (tmp_path / "open.yaml").write_text("policies: {}\n")
+    async with SandboxManager("p", home=tmp_path / "home", policy_file=tmp_path / "open.yaml", pool_size=1) as free:
+        assert (await free.execute_shell("mkdir .git; echo good > .git/config; ln -s config .git/in")).success
+        kept = await free.workspace.snapshot("earlier")
+        assert (await free.execute_shell("touch more")).success
+    async with SandboxManager("p", home=tmp_path / "home", policy_file=tmp_path / "held.yaml", pool_size=1) as held:
+        await held.workspace.restore(kept["snapshot_id"])
+    assert not (tmp_path / "home/workspace/projects/p/work/more").exists()
