@@ -29,5 +29,5 @@ GUARANTEES = {
     24: "A process or session is shut in as a run is: its terminal, ports and words lead nowhere but to its caller.",
     25: "A snapshot is whole or absent, a damaged one is refused, and nothing changes what a policy says nobody may.",
     26: "A skill does and keeps no more than manifest, policy and grant allow, and no schema makes us fetch or stall.",
-    27: "Whoever answers in the service's place gets no key, no terminal, and no more than an answer's time and memory.",
+    27: "Whoever answers in the service's place gets no key, no terminal, no more than an answer's time and memory.",
 }
