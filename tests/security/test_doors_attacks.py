@@ -105,3 +105,23 @@ async def test_a_cell_that_nobody_reads_ends_at_its_own_time(tmp_path: Path) -> 
         async with asyncio.timeout(30):
             result = await session.run("#" + "x" * 900_000, timeout=0.5)
         assert (result.status, result.killed_by) == (Status.TIMED_OUT, "wall_timeout")
+
+
+@pytest.mark.needs("native")
+@pytest.mark.guarantee(7)
+def test_pongs_that_nobody_reads_do_not_pile_up(service: Service, agent: str) -> None:
+    asked = run_of("sleep 100", terminal={"rows": 24, "columns": 80})
+    process = service.ask("POST", "/sandbox/processes", asked, key=agent).json["process_id"]
+    opening = (
+        f"GET /sandbox/processes/{process}/tty HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {agent}\r\n"
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    ping = b"\x89\xfd" + bytes(4) + b"p" * 125  # masked, 125 bytes
+    with service.connect() as wire:
+        wire.sendall(opening.encode())
+        assert b"101" in wire.recv(64)
+        with pytest.raises(ConnectionError):  # and not a service that has read and answered all of them
+            for _ in range(64):
+                wire.sendall(ping * 8000)
+    service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)
