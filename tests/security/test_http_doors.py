@@ -318,10 +318,10 @@ JSON = "Content-Type: application/json"
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
-        (b"{", "application/json", 400),
+        (b"{", "application/json", 422),
         (b"", "application/json", 422),
-        (b"\xff\xfe", "application/json", 400),
-        (b"[" * 3000, "application/json", 400),
+        (b"\xff\xfe", "application/json", 422),
+        (b"[" * 3000, "application/json", 422),
         (b"null", "application/json", 422),
         (b"[]", "application/json", 422),
         (b'"admin"', "application/json", 422),
