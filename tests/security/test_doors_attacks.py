@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.http_service import Service, serving
 
-from ringfence import SandboxManager
+from ringfence import SandboxManager, Status
 from ringfence.errors import CapabilityBlocked
 
 
@@ -67,3 +68,60 @@ async def test_what_nobody_may_change_does_not_keep_the_rest_from_being_restored
     async with SandboxManager("p", home=tmp_path / "home", policy_file=tmp_path / "held.yaml", pool_size=1) as held:
         await held.workspace.restore(kept["snapshot_id"])
     assert not (tmp_path / "home/workspace/projects/p/work/more").exists()
+
+
+FORGED = """
+import os, struct, time
+def say(*parts):
+    for part in (struct.pack('>BI', 3, sum(map(len, parts))), *parts):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(4, rest):]
+"""
+
+
+@pytest.mark.guarantee(15)
+async def test_a_forged_end_of_a_cell_does_not_become_a_million_objects_of_ours(tmp_path: Path) -> None:
+    many = "say(b'{\"cell\": 1, \"x\": [', b'{},' * (1 << 20), b'{}]}')\ntime.sleep(60)"
+    async with SandboxManager(home=tmp_path / "home", pool_size=1) as manager, manager.session() as session:
+        result = await session.run(FORGED + many, timeout=30)
+        assert not result.success
+        assert "the session is over" in result.notes
+
+
+@pytest.mark.guarantee(15)
+async def test_what_a_forged_cell_shows_is_told_in_few_words(tmp_path: Path) -> None:
+    shown = 'say(b\'{"cell": 1, "artifacts": [\', b\',\'.join([b\'{"name": "a", "b64": ""}\'] * 50000), b\']}\')'
+    async with SandboxManager(home=tmp_path / "home", pool_size=1) as manager, manager.session() as session:
+        result = await session.run(f"{FORGED}{shown}\ntime.sleep(60)", timeout=30)
+        assert len(result.notes) < 100
+
+
+@pytest.mark.guarantee(7)
+async def test_a_cell_that_nobody_reads_ends_at_its_own_time(tmp_path: Path) -> None:
+    deaf = "say(b'{\"cell\": 1}')\nwhile True:\n  try: time.sleep(60)\n  except BaseException: pass\n"
+    async with SandboxManager(home=tmp_path / "home", pool_size=1) as manager, manager.session() as session:
+        assert (await session.run(FORGED + deaf, timeout=30)).success  # its own word for it
+        async with asyncio.timeout(30):
+            result = await session.run("#" + "x" * 900_000, timeout=0.5)
+        assert (result.status, result.killed_by) == (Status.TIMED_OUT, "wall_timeout")
+
+
+@pytest.mark.needs("native")
+@pytest.mark.guarantee(7)
+def test_pongs_that_nobody_reads_do_not_pile_up(service: Service, agent: str) -> None:
+    asked = run_of("sleep 100", terminal={"rows": 24, "columns": 80})
+    process = service.ask("POST", "/sandbox/processes", asked, key=agent).json["process_id"]
+    opening = (
+        f"GET /sandbox/processes/{process}/tty HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {agent}\r\n"
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    ping = b"\x89\xfd" + bytes(4) + b"p" * 125  # masked, 125 bytes
+    with service.connect() as wire:
+        wire.sendall(opening.encode())
+        assert b"101" in wire.recv(64)
+        with pytest.raises(ConnectionError):  # and not a service that has read and answered all of them
+            for _ in range(64):
+                wire.sendall(ping * 8000)
+    service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)

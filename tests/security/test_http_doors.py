@@ -20,6 +20,8 @@ from tests.http_service import Answer, Service, read_answer, serving
 from ringfence import SandboxManager
 from ringfence.authority.caller import Caller
 
+pytestmark = pytest.mark.guarantee(22)
+
 READ_SECONDS = 1.0
 BODY_BYTES = 4096
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.http_service import Answer, Service, serving
 
+pytestmark = pytest.mark.guarantee(23)
+
 MARKER = "marker-49152"
 
 

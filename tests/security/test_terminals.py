@@ -23,7 +23,7 @@ from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.isolation.linux.attached import MOST_UNREAD
 from ringfence.processes.running import KEPT_BYTES, MOST_SENT
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.guarantee(4, 7, 8, 10)]
+pytestmark = [pytest.mark.timeout(90), pytest.mark.guarantee(4, 7, 8, 10, 24)]
 
 # What a guest can try with every terminal it can name or hold; run outside a box the first of them types.
 TYPE_INTO = """

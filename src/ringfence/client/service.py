@@ -41,9 +41,10 @@ _EXEC_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 class Service:
     """One service; its methods wait, and may be called from any thread."""
 
-    def __init__(self, transport: Transport) -> None:
-        """Ask through this transport."""
+    def __init__(self, transport: Transport, retrying: Retrying | None = None) -> None:
+        """Ask through this transport; `retrying` is how long all the waiting for one answer may take."""
         self._transport = transport
+        self._retrying = retrying or Retrying()
 
     def execute(
         self, operation: CodeRun, asking: Asking, on_output: OnOutput | None = None, stop: Stop | None = None
@@ -140,7 +141,7 @@ class Service:
         stop: Stop | None = None,
     ) -> Reply:
         """Send bytes and return the answer as it came; what has a `key`, or is read, may be sent again."""
-        stop, retrying = stop or Stop(), Retrying()
+        stop, retrying = stop or Stop(), self._retrying
         repeatable = repeatable or key is not None or method == "GET"
         headers = {**(headers or {}), **({"Idempotency-Key": key} if key is not None else {})}
         while True:
@@ -196,11 +197,11 @@ class Service:
 
     def _events(self, target: str, asking: Asking, stop: Stop) -> Generator[Event, None, None]:
         """Yield events, from the first one again after a lost connection, for as long as anything may take."""
-        retrying, end = Retrying(), time.monotonic() + RUN_SECONDS
+        retrying, end = self._retrying, time.monotonic() + RUN_SECONDS
         while time.monotonic() < end:
             with suppress(Dropped):
                 for event in self._events_of_one_answer(target, asking, stop):
-                    retrying = Retrying()
+                    retrying = self._retrying
                     yield event
             pause = retrying.after_drop(repeatable=True, known=True)
             if pause is None:

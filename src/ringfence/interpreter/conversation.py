@@ -117,11 +117,12 @@ class Conversation:
     ) -> Cell:
         assert self._ending is not None  # noqa: S101  attached: `run` has looked
         try:
-            said = frames.cell(hearing.number, code)
-            for start in range(0, len(said), _SENT_AT_ONCE):
-                await process.send(said[start : start + _SENT_AT_ONCE])
-            in_time = await self._wait(hearing, limits.wall_seconds)
-            if not in_time:
+            sent = await _sent(process, frames.cell(hearing.number, code), limits.wall_seconds)
+            in_time = sent and await self._wait(hearing, limits.wall_seconds - (perf_counter() - began))
+            if not sent:
+                await process.kill()  # what it was given of the cell cannot be taken back
+                await asyncio.wait({self._ending})
+            elif not in_time:
                 await self._stop(process, hearing)
         except asyncio.CancelledError:
             await _whatever_comes(lambda: self._stop(process, hearing))
@@ -189,6 +190,17 @@ class _Hearing:
             return Cell(status, stdout, stderr, elapsed, None, killed_by, session)
         failed = self.done.error is not None or self.done.status
         return Cell(Status.FAILED if failed else Status.SUCCEEDED, stdout, stderr, elapsed, self.done, None, session)
+
+
+async def _sent(process: Interpreter, said: bytes, seconds: float) -> bool:
+    """Whether the interpreter took all of it in time: what a cell left running may keep it from reading ever again."""
+    try:
+        async with asyncio.timeout(seconds):
+            for start in range(0, len(said), _SENT_AT_ONCE):
+                await process.send(said[start : start + _SENT_AT_ONCE])
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _whatever_comes(act: Callable[[], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -19,7 +20,10 @@ _HEADER = struct.Struct(">BI")
 MOST_FRAME_BYTES = 48 * 1024 * 1024
 MOST_VALUE_CHARACTERS = 64 * 1024
 MOST_ARTIFACTS = 32
+MOST_MARKS = 512 * 1024
+"""Twice what the longest value and error need: each mark may become an object of ours, a hundred times its size."""
 _MOST_NAME = 255
+_MARKS = (b"{", b"[", b",", b"\\")
 
 
 class Frame(IntEnum):
@@ -91,6 +95,8 @@ def read_done(payload: bytes, *, most_artifact_bytes: int) -> Done:
     Raises:
         BrokenSession: It is not said as the interpreter says it.
     """
+    if sum(map(payload.count, _MARKS)) > MOST_MARKS:
+        raise BrokenSession("the end of a cell is made of more parts than an interpreter tells")
     try:
         told = json.loads(payload)
         number, error, value = told["cell"], told.get("error"), told.get("value")
@@ -122,7 +128,7 @@ def _artifacts(shown: list[object], most_bytes: int) -> tuple[tuple[Artifact, ..
     import hashlib  # not at the top: most cells show nothing
 
     kept: list[Artifact] = []
-    notes: list[str] = []
+    left_out: list[str] = []
     for each in shown:
         match each:
             case {"name": str(name), "b64": str(text)} if _is_name(name):
@@ -134,10 +140,17 @@ def _artifacts(shown: list[object], most_bytes: int) -> tuple[tuple[Artifact, ..
         except (binascii.Error, ValueError):
             raise BrokenSession("what a cell shows is not base64") from None
         if len(kept) >= MOST_ARTIFACTS or sum(artifact.size for artifact in kept) + len(content) > most_bytes:
-            notes.append(f"artifact {name} was not collected: too much")
+            left_out.append(name)
             continue
         kept.append(Artifact(name, len(content), hashlib.sha256(content).hexdigest(), content))
-    return tuple(kept), tuple(notes)
+    return tuple(kept), tuple(_notes(left_out))
+
+
+def _notes(left_out: list[str]) -> Iterator[str]:
+    for name in left_out[:MOST_ARTIFACTS]:
+        yield f"artifact {name} was not collected: too much"
+    if len(left_out) > MOST_ARTIFACTS:
+        yield f"{len(left_out) - MOST_ARTIFACTS} more artifacts were not collected"
 
 
 def _is_name(name: str) -> bool:

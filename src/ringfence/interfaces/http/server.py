@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from ringfence.interfaces.http.app import build
 from ringfence.interfaces.http.protocol import connection_class
+from ringfence.interfaces.http.websocket import Websocket
 from ringfence.service.house import House
 
 _LONGEST_MESSAGE: Final = 1 << 20
@@ -83,7 +84,7 @@ def _config(house: House, app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=connection_class(settings),
-        ws="websockets-sansio",
+        ws=Websocket,
         ws_max_size=_LONGEST_MESSAGE,
         loop="asyncio",
         lifespan="off",
