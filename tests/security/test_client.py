@@ -25,7 +25,7 @@ from ringfence.client.service import Service
 from ringfence.client.stop import Stop, Stopped
 from ringfence.client.transport import Transport
 
-pytestmark = pytest.mark.guarantee(27)
+pytestmark = [pytest.mark.guarantee(27), pytest.mark.once]
 KEY = "rfk_test_" + "k" * 43
 MIB = 1024 * 1024
 Answer = Callable[[socket.socket], None]

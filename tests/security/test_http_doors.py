@@ -20,7 +20,7 @@ from tests.http_service import Answer, Service, read_answer, serving
 from ringfence import SandboxManager
 from ringfence.authority.caller import Caller
 
-pytestmark = pytest.mark.guarantee(22)
+pytestmark = [pytest.mark.guarantee(22), pytest.mark.once]
 
 READ_SECONDS = 1.0
 BODY_BYTES = 4096

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.http_service import Answer, Service, serving
 
-pytestmark = pytest.mark.guarantee(23)
+pytestmark = [pytest.mark.guarantee(23), pytest.mark.once]
 
 MARKER = "marker-49152"
 

@@ -10,7 +10,7 @@ from tests.conftest import SOAK
 from tests.http_service import Service, serving
 from tests.security.test_openapi import attack
 
-pytestmark = pytest.mark.guarantee(14)
+pytestmark = [pytest.mark.guarantee(14), pytest.mark.once]
 
 ROOT = "/sandbox/workspaces"
 
