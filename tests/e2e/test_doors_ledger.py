@@ -214,6 +214,8 @@ def test_every_artifact_is_in_the_manifest_with_the_digest_of_what_lies_there(se
     for each in listed:
         content = (files_of(service, ran) / each["path"]).read_bytes()
         assert (len(content), hashlib.sha256(content).hexdigest()) == (each["size"], each["sha256"])
+    bare = run(service, "shell", "true")["exec_id"]
+    assert service.ask("GET", f"{EXECS}/{bare}/artifacts").json == {"exec_id": bare, "artifacts": []}
 
 
 # --- 003 §4: what the box is ---

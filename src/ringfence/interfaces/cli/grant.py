@@ -252,10 +252,10 @@ def _require_covered(policy: PolicySnapshot, tool: str, role: str | None, narrow
         raise ToolDenied(f"the policy does not let {_whom(role)} use {tool!r}: {view.refusal}", reason="tool_denied")
     wanted = narrowing.capabilities
     if wanted is not None and not view.capabilities.covers(wanted):
-        raise _beyond("--allow names more than the policy allows", "see 'ringfence policy explain'")
+        raise _beyond("allow names more than the policy allows", "see 'ringfence policy explain'")
     over = narrowing.budget.exceeding(view.budget)
     if over:
-        raise _beyond(f"--budget {over[0]} is more than the policy has", f"ask for less {over[0]}")
+        raise _beyond(f"the budget of {over[0]} is more than the policy has", f"ask for less {over[0]}")
 
 
 def _whom(role: str | None) -> str:
