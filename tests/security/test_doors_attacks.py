@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.http_service import Service, serving
 
 from ringfence import SandboxManager, Status
+from ringfence.authority.caller import Caller
 from ringfence.errors import CapabilityBlocked
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("attacks")) as running:
+    home = tmp_path_factory.mktemp("attacks")
+    (home / "policy.yaml").write_text("policies: {tools: {code_run: {open_ports: [8000]}}}\n")
+    with serving(home, "--policy", str(home / "policy.yaml")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def agent(service: Service) -> str:
     return service.make_key("agent", "acme", "mallory")
+
+
+@pytest.fixture(scope="module")
+def neighbour(service: Service) -> str:
+    return service.make_key("agent", "beta", "bob")
 
 
 def run_of(code: str, kind: str = "shell", **members: object) -> dict[str, object]:
@@ -107,6 +118,11 @@ async def test_a_cell_that_nobody_reads_ends_at_its_own_time(tmp_path: Path) -> 
         assert (result.status, result.killed_by) == (Status.TIMED_OUT, "wall_timeout")
 
 
+def flood(wire: socket.socket, words: bytes) -> None:
+    for _ in range(64):
+        wire.sendall(words)
+
+
 @pytest.mark.needs("native")
 @pytest.mark.guarantee(7)
 def test_pongs_that_nobody_reads_do_not_pile_up(service: Service, agent: str) -> None:
@@ -122,6 +138,47 @@ def test_pongs_that_nobody_reads_do_not_pile_up(service: Service, agent: str) ->
         wire.sendall(opening.encode())
         assert b"101" in wire.recv(64)
         with pytest.raises(ConnectionError):  # and not a service that has read and answered all of them
-            for _ in range(64):
-                wire.sendall(ping * 8000)
+            flood(wire, ping * 8000)
     service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)
+
+
+DEAF = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 8000)); s.listen(0); print('up', flush=True)"
+
+
+@pytest.mark.needs("native")
+@pytest.mark.guarantee(7)
+def test_a_guest_that_accepts_no_connection_keeps_nobody_else_waiting(
+    service: Service, agent: str, neighbour: str
+) -> None:
+    asked = run_of(f"{DEAF}; time.sleep(600)", "python", ports=[8000], wait_ms=20_000)
+    process = service.ask("POST", "/sandbox/processes", asked, key=agent).json["process_id"]
+    with ThreadPoolExecutor(40) as callers:
+        path = f"/sandbox/processes/{process}/ports/8000/"
+        # the first few are held in the queue of the socket; whoever comes after them waits to be let in
+        waiting = [callers.submit(service.ask, "GET", path, key=agent) for _ in range(40)]
+        while service.ask("GET", f"/sandbox/processes/{process}", key=agent).json["state"] != "running":
+            pass
+        for _ in range(20):
+            assert service.ask("GET", "/sandbox/execs", key=neighbour).status == 200
+        answered = sum(each.done() for each in waiting)
+        service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)
+    assert answered == 0
+
+
+@pytest.mark.guarantee(7)
+async def test_a_tenant_whose_work_waits_keeps_no_other_tenant_waiting(tmp_path: Path) -> None:
+    async with SandboxManager("p", home=tmp_path / "home", pool_size=1) as manager:
+        slow = manager.acting_for(caller=Caller("acme", "mallory"))
+        other = manager.acting_for(caller=Caller("beta", "bob"))
+        await slow.workspace.write("a", "a")
+        lock = tmp_path / "home/workspace/tenants/acme/projects/p/lock"
+        with lock.open("r+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # as a long restore has it
+            waiting = [asyncio.ensure_future(slow.workspace.write(f"f{number}", "x")) for number in range(100)]
+            end = asyncio.get_running_loop().call_later(30, fcntl.flock, held, fcntl.LOCK_UN)
+            for number in range(50):
+                await other.workspace.write(f"b{number}", "b")
+            end.cancel()
+            assert not any(each.done() for each in waiting)
+            fcntl.flock(held, fcntl.LOCK_UN)
+            await asyncio.gather(*waiting)
