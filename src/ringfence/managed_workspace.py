@@ -39,8 +39,10 @@ class ManagedWorkspace:
             if found.content is None:
                 raise CapabilityBlocked("the policy does not hand out contents", reason="blocked")
             content += found.content
-            if not found.out["truncated"] or len(content) > _MOST_BYTES:
+            if not found.out["truncated"]:
                 return bytes(content)
+            if len(content) > _MOST_BYTES:
+                raise CapabilityBlocked(f"{path[:100]!a} is larger than {_MOST_BYTES} bytes", reason="too_large")
             if not found.content:
                 raise CapabilityBlocked(f"{path[:100]!a} changed while it was read", reason="changed")
 

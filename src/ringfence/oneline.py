@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -82,7 +82,7 @@ def run(
         url=url,
         api_key=api_key,
     )
-    return _call(manager, manager.execute(request, on_output=on_output), url)
+    return _call(manager, lambda: manager.execute(request, on_output=on_output), url)
 
 
 def perform(
@@ -114,17 +114,17 @@ def perform(
         url=url,
         api_key=api_key,
     )
-    return _call(manager, manager.perform(operation), url)
+    return _call(manager, lambda: manager.perform(operation), url)
 
 
-def _call(manager: SandboxManager, work: Coroutine[Any, Any, _T], url: str | None) -> _T:
+def _call(manager: SandboxManager, begin: Callable[[], Coroutine[Any, Any, _T]], url: str | None) -> _T:
     """Wait for it; an engine stays for the next call, connections to a service do not."""
     if url is None:
         manager.keep_engine()
-        return portal().call(work)
+        return portal().call(begin())
 
     async def once() -> _T:
         async with manager:
-            return await work
+            return await begin()
 
     return portal().call(once())

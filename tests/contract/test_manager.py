@@ -43,7 +43,7 @@ from ringfence.operation.brokered import (
 )
 from ringfence.outcome_form import broker_form, result_form
 
-pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(120), pytest.mark.once]
 OF_THIS_RUN = frozenset(
     {"exec_id", "evidence_id", "sandbox_id", "elapsed_ms", "cpu_ms", "memory_peak_bytes", "used", "tasks_peak"}
 )

@@ -12,7 +12,7 @@ from ringfence.service.callers import OWNER
 
 SUBJECTS = {"embedded": "local", "tcp": "first", "unix": OWNER.caller.subject_id}
 """Whom each door knows its caller as; the key that a new service makes is called `first`."""
-pytestmark = [pytest.mark.needs("native", "biscuit"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("native", "biscuit"), pytest.mark.timeout(120), pytest.mark.once]
 
 
 def issued(door: Door, call_id: str, tool: str = "code_run") -> str:

@@ -11,7 +11,7 @@ from tests.manager_doors import Door
 from ringfence import InvalidRequest, RingfenceError, Status
 from ringfence.processes.process import Process
 
-pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(120), pytest.mark.once]
 ECHO = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"
 
 

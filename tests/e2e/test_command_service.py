@@ -206,6 +206,25 @@ def test_a_service_that_was_killed_is_as_good_as_none(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n", b"")
 
 
+def test_a_service_that_is_about_to_end_is_said_to_be_and_not_waited_for(tmp_path: Path) -> None:
+    service = service_process.start(tmp_path)
+    held = subprocess.Popen(
+        [*COMMAND, "run", "-c", "print('on', flush=True)\nwhile True: pass"],
+        env=surroundings(tmp_path, PYTHONPATH=service_process.SOURCE),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    assert held.stdout is not None
+    assert held.stdout.read(3) == b"on\n"
+    service.process.send_signal(signal.SIGTERM)  # it lets that run go on for as long as it may
+    done = command(tmp_path, "run", "-c", "print(1)")
+    assert (done.returncode, done.stdout) == (7, b"")
+    assert b" draining: " in done.stderr
+    held.send_signal(signal.SIGINT)
+    held.communicate(timeout=PATIENCE_SECONDS)
+    service_process.stop(service, signal.SIGKILL)
+
+
 def test_the_command_imports_neither_an_engine_nor_tls_to_ask_a_service(service: ServiceProcess) -> None:
     code = (
         "import sys\nfrom ringfence.interfaces.cli.main import main\ncode = main(['run', '-c', 'print(1)'])\n"

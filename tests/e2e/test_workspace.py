@@ -197,3 +197,48 @@ def test_every_operation_has_a_form_that_is_read_back(operation: object) -> None
 def test_a_form_that_is_none_is_refused(form: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):
         from_json(form)
+
+
+async def test_what_nobody_may_change_is_not_changed_by_going_back_or_starting_over(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {default: {denied_changes: ['.git/**']}}\n")
+    home = tmp_path / "home"
+    async with SandboxManager("s", home=home, pool_size=1) as owner:
+        await owner.workspace.write(".git/hooks/pre-commit", "of the agent")
+        hostile = (await owner.workspace.snapshot("hostile"))["snapshot_id"]
+        await owner.workspace.write(".git/hooks/pre-commit", "of the owner")
+        await owner.workspace.write("a", "1")
+        harmless = (await owner.workspace.snapshot("harmless"))["snapshot_id"]
+        await owner.workspace.write("a", "2")
+    async with SandboxManager("s", home=home, pool_size=1, policy_file=policy) as agent:
+        with pytest.raises(Denied) as refused:
+            await agent.workspace.restore(hostile)
+        assert (refused.value.reason, "work/.git/hooks/pre-commit" in str(refused.value)) == ("change_denied", True)
+        with pytest.raises(Denied) as refused:
+            await agent.workspace.reset(snapshot_before=True)
+        assert refused.value.reason == "change_denied"
+        assert await agent.workspace.read(".git/hooks/pre-commit") == b"of the owner"
+        await agent.workspace.restore(harmless)
+        assert await agent.workspace.read("a") == b"1"
+
+
+async def test_a_file_that_may_not_be_written_or_deleted_is_not_so_by_going_back(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {default: {denied_paths: ['**/*.key']}}\n")
+    home = tmp_path / "home"
+    async with SandboxManager("s", home=home, pool_size=1) as owner:
+        await owner.workspace.write("d/a.key", "old")
+        old = (await owner.workspace.snapshot())["snapshot_id"]
+        await owner.workspace.write("d/a.key", "new")
+        same = (await owner.workspace.snapshot())["snapshot_id"]
+    async with SandboxManager("s", home=home, pool_size=1, policy_file=policy) as agent:
+        with pytest.raises(Denied):
+            await agent.workspace.delete("d/a.key")
+        with pytest.raises(Denied) as refused:
+            await agent.workspace.restore(old)
+        assert refused.value.reason == "change_denied"
+        with pytest.raises(Denied):
+            await agent.workspace.reset()
+        await agent.workspace.write("b", "1")
+        await agent.workspace.restore(same)
+    assert (home / "workspace/projects/s/work/d/a.key").read_text() == "new"

@@ -23,4 +23,11 @@ GUARANTEES = {
     18: "Nothing runs before its beginning is durable; killed at any moment, every run that began has exactly one end.",
     19: "A record that was changed, removed, added or moved is found, as far as somebody outside vouches for the log.",
     20: "No record, view or alert holds what a run was given or gave back, and no guest reaches the journal.",
+    21: "Nothing of one tenant can be seen, reached, guessed or used up by another, through any door.",
+    22: "Without a valid key no door answers, a revoked one is void at once, and no page in a browser opens one.",
+    23: "What a service has acknowledged is run once, or said to be lost, however often it is killed or asked again.",
+    24: "A process or session is shut in as a run is: its terminal, ports and words lead nowhere but to its caller.",
+    25: "A snapshot is whole or absent, a damaged one is refused, and nothing changes what a policy says nobody may.",
+    26: "A skill does and keeps no more than manifest, policy and grant allow, and no schema makes us fetch or stall.",
+    27: "Whoever answers in the service's place gets no key, no terminal, no more than an answer's time and memory.",
 }

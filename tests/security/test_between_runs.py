@@ -94,8 +94,8 @@ WATCH_INOTIFY = """
 import select
 fd = libc.inotify_init1(0)
 said['watch'] = 'none' if fd < 0 else 'set' if libc.inotify_add_watch(fd, b'/usr/bin', 0x20) >= 0 else 'refused'
-if fd >= 0 and select.select([fd], [], [], 3)[0]:
-    said['told'] = b'true' in os.read(fd, 65536)
+while fd >= 0 and not said.get('told') and select.select([fd], [], [], 3)[0]:
+    said['told'] = b'true' in os.read(fd, 65536)  # others on this machine start programs too
 """
 WATCH_DIRECTORY = """
 import fcntl

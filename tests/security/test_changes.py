@@ -13,7 +13,7 @@ from ringfence import SandboxManager, Status
 from ringfence.errors import CapabilityBlocked
 from ringfence.operation.brokered import FsDelete, FsMkdir, FsWrite
 
-pytestmark = pytest.mark.needs("native")
+pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(25)]
 
 BEGIN = """
 import os

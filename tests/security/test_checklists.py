@@ -51,7 +51,9 @@ said['the runtime to overwrite'] = opens('/proc/self/exe') or opens('/proc/1/exe
 said['a descriptor that leads out'] = any(os.path.isdir(f'/proc/self/fd/{number}') for number in range(3, 64))
 said['a secret of the cloud'] = attempt(socket.create_connection, ('169.254.169.254', 80), 1) == 'done'
 said['the host root through proc'] = exists('/proc/1/root/etc/shadow')
-said['a terminal to type into'] = os.isatty(0) or os.isatty(1) or exists('/dev/tty', '/dev/console', '/dev/pts/0')
+# /dev/tty is a name that leads nowhere but in a box with a terminal of its own
+said['a terminal to type into'] = os.isatty(0) or os.isatty(1) or exists('/dev/console', '/dev/pts/0', '/dev/pts/ptmx')
+said['the terminal of whoever started us'] = os.path.exists('/dev/tty')
 """
 
 

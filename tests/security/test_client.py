@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from ringfence import InvalidRequest, RingfenceError, SandboxManager, TimedOut, Unavailable
+from ringfence.client import events as events_module
+from ringfence.client import service as service_module
 from ringfence.client import transport
 from ringfence.client.address import parse_address
 from ringfence.client.patience import PatientSocket
@@ -22,6 +25,7 @@ from ringfence.client.service import Service
 from ringfence.client.stop import Stop, Stopped
 from ringfence.client.transport import Transport
 
+pytestmark = [pytest.mark.guarantee(27), pytest.mark.once]
 KEY = "rfk_test_" + "k" * 43
 MIB = 1024 * 1024
 Answer = Callable[[socket.socket], None]
@@ -55,13 +59,26 @@ class Hostile:
     def _talk(self, connection: socket.socket) -> None:
         with connection:
             try:
-                self.heard += connection.recv(65_536)
-                self._answer(connection)
+                request = _whole_request(connection)
+                self.heard += request
+                self.answer(connection, request)
             except OSError:
                 return  # the client has had enough
 
+    def answer(self, connection: socket.socket, _: bytes) -> None:
+        self._answer(connection)
+
     def close(self) -> None:
         self._socket.close()
+
+
+def _whole_request(connection: socket.socket) -> bytes:
+    """Read all of it: closing a connection with something unread would take the answer back."""
+    request = connection.recv(65_536)
+    length = re.search(rb"content-length: (\d+)", request, re.IGNORECASE)
+    while length and len(request.partition(b"\r\n\r\n")[2]) < int(length[1]):
+        request += connection.recv(65_536)
+    return request
 
 
 @contextmanager
@@ -411,3 +428,40 @@ def test_every_read_goes_through_the_socket_that_counts() -> None:
         patient.makefile("rb").read(6)
     theirs.close()
     patient.close()
+
+
+class Telling(Hostile):
+    """Takes a run on, and then tells of it in its own way."""
+
+    def answer(self, connection: socket.socket, request: bytes) -> None:
+        if request.startswith(b"GET"):
+            super().answer(connection, request)
+            return
+        body = b'{"exec_id": "ex_1", "status": "queued"}'
+        connection.sendall(b"HTTP/1.1 202 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+EVENTS = OK + b"Content-Type: text/event-stream\r\n\r\n"
+TELLING = {
+    "a line without end": forever(EVENTS + b"data: ", b"x" * 65_536),
+    "an event without end": forever(EVENTS, b"data: " + b"x" * 65_536 + b"\n"),
+    "a problem without end": forever(b"HTTP/1.1 500 No\r\n\r\n", b"x" * 65_536),
+    "no JSON": EVENTS + b"event: result\ndata: {\n\n",
+    "no result": EVENTS + b"event: result\ndata: {}\n\n",
+    "no output": EVENTS + b'event: output\ndata: {"stream": 1}\n\n',
+    "a depth without end": EVENTS + b"event: result\ndata: " + b"[" * 100_000 + b"\n\n",
+}
+
+
+@pytest.mark.parametrize("events", TELLING.values(), ids=TELLING.keys())
+async def test_whatever_is_told_of_a_run_it_is_a_result_or_a_refusal(
+    events: bytes | Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (events_module, service_module):
+        monkeypatch.setattr(module, "LONGEST_EVENT", 4 * MIB)
+    tell = (lambda connection: connection.sendall(events)) if isinstance(events, bytes) else events
+    with closing(Telling(tell)) as server:
+        async with SandboxManager(url=server.url, api_key=KEY) as manager:
+            with pytest.raises(Unavailable) as refused:
+                await manager.execute_code("python", "1", on_output=lambda *_: None)
+    assert refused.value.reason == "bad_answer"

@@ -20,6 +20,8 @@ from tests.http_service import Answer, Service, read_answer, serving
 from ringfence import SandboxManager
 from ringfence.authority.caller import Caller
 
+pytestmark = [pytest.mark.guarantee(22), pytest.mark.once]
+
 READ_SECONDS = 1.0
 BODY_BYTES = 4096
 
@@ -316,10 +318,10 @@ JSON = "Content-Type: application/json"
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
-        (b"{", "application/json", 400),
+        (b"{", "application/json", 422),
         (b"", "application/json", 422),
-        (b"\xff\xfe", "application/json", 400),
-        (b"[" * 3000, "application/json", 400),
+        (b"\xff\xfe", "application/json", 422),
+        (b"[" * 3000, "application/json", 422),
         (b"null", "application/json", 422),
         (b"[]", "application/json", 422),
         (b'"admin"', "application/json", 422),

@@ -24,7 +24,7 @@ from tests.mcp_servers import (
 
 from ringfence.service.callers import Access
 
-pytestmark = pytest.mark.needs("native")
+pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(21, 22), pytest.mark.once]
 
 Start = Callable[[Path], AbstractContextManager[HttpServer]]
 STARTS: dict[str, Start] = {"alone": listening, "service": serving}

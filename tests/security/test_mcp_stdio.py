@@ -16,7 +16,7 @@ import pytest
 from tests.command_line import COMMAND, surroundings
 from tests.mcp_servers import running
 
-pytestmark = pytest.mark.needs("native")
+pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(13, 14), pytest.mark.once]
 
 HELLO = {
     "capabilities": {},

@@ -12,6 +12,8 @@ from tests.command_line import told
 from tests.conftest import SOAK
 from tests.http_service import Service, serving
 
+pytestmark = [pytest.mark.guarantee(14), pytest.mark.once]
+
 EXAMPLES = 100 if SOAK else 4
 # A schema says what a request looks like; whether a cursor was ever given out, a grant exceeds the policy or a path
 # can be a file's name is said by an answer that the document has too.

@@ -19,7 +19,7 @@ from ringfence.runtimes.python import python_runtime
 from ringfence.runtimes.requirements import environment_key, normalise
 from ringfence.runtimes.tenants import environment_for
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.guarantee(21)]
 PYTHON = python_runtime().executable
 KEY = environment_key(normalise(["thing"]), python_tag())
 

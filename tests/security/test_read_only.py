@@ -15,7 +15,7 @@ import ringfence
 pytestmark = pytest.mark.guarantee(2)
 
 OWN = ("/workspace/work", "/workspace/artifacts", "/tmp", "/dev/shm", "/home/sandbox", "/workspace/.private")
-DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")}
+DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")}
 
 FIND_WRITABLE = """
 own = tuple(given)

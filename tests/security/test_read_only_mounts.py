@@ -18,6 +18,8 @@ import ringfence
 from ringfence.errors import InvalidRequest, IsolationUnavailable
 from ringfence.workspaces.declared import MOST_MOUNTS, read_only_mounts
 
+pytestmark = pytest.mark.guarantee(1, 2)
+
 PROGRAM = """
 import ctypes, errno, json, os, socket
 def attempt(what, *arguments):

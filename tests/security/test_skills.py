@@ -21,6 +21,8 @@ from ringfence.authority.caller import Caller
 from ringfence.skills.shelf import Shelf
 from ringfence.skills.skill import read_skill
 
+pytestmark = pytest.mark.guarantee(26)
+
 SECRET = "SECRET-HOST-CONTENT"
 native = pytest.mark.needs("native")
 

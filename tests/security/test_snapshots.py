@@ -21,6 +21,8 @@ from ringfence.workspaces.diff import diff
 from ringfence.workspaces.session import SessionWorkspace
 from ringfence.workspaces.tree import open_readable
 
+pytestmark = pytest.mark.guarantee(25)
+
 LIMITS = Limits(disk_bytes=64 * MIB, inodes=10_000)
 
 

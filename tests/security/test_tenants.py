@@ -14,7 +14,7 @@ from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.journal.reader import reading
 from ringfence.operation.brokered import FsList, FsRead, TmpAlloc
 
-pytestmark = pytest.mark.needs("native")
+pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(21)]
 
 
 async def test_two_tenants_with_one_session_name_have_two_workspaces(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ _ON_PATHS = frozenset(
     }
 )
 _CHANGING = frozenset({"fs_write", "fs_mkdir", "fs_delete"})
-_REPLACING = frozenset({"ws_restore", "ws_reset"})
 # Where a service that must not be reached from an agent usually is: this host, its neighbours, cloud metadata.
 PRIVATE_NETWORKS = frozenset(
     {
@@ -73,8 +72,6 @@ class Denials:
                 path = cast("brokered.FsRead", operation).path
                 if self.denies_path(path):
                     return "denied_path"
-                if operation.kind in _REPLACING and self.changes:
-                    return "denied_change"  # it puts another directory in place, whatever is in either
                 return "denied_change" if operation.kind in _CHANGING and self._denies(self.changes, path) else None
             case "net_http" | "browser_nav":
                 return self._refusal_of(cast("brokered.BrowserNav", operation).url)
@@ -90,10 +87,11 @@ class Denials:
 
     def denied_changes(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return those of `paths`, relative to a work directory, that may not be changed."""
-        globs = [glob.casefold() for glob in self.changes]
-        return tuple(
-            path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in globs)
-        )
+        return _in_work(self.changes, paths)
+
+    def denied_writes(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `paths`, relative to a work directory, that no broker may write or delete."""
+        return _in_work(self.changes | self.paths, paths)
 
     @staticmethod
     def _denies(globs: frozenset[str], path: str) -> bool:
@@ -157,6 +155,13 @@ def read_denials(form: object) -> Denials:
         if not all(type(value) is (int if name == "ports" else str) for value in values):
             raise InvalidRequest(f"denials: {name} holds a value of another type", reason="invalid_denial")
     return Denials(**{name: frozenset(values) for name, values in form.items()})
+
+
+def _in_work(globs: frozenset[str], paths: Iterable[str]) -> tuple[str, ...]:
+    folded = [glob.casefold() for glob in globs]
+    return tuple(
+        path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in folded)
+    )
 
 
 def _domain_glob(pattern: object) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.client.address import Address
+from ringfence.client.retry import Retrying
 from ringfence.client.service import Service
 from ringfence.client.transport import Transport
 from ringfence.errors import Unavailable
@@ -17,7 +18,7 @@ from ringfence.errors import Unavailable
 SOCKET_NAME: Final = "service.sock"
 
 
-def open_service(home: str | Path) -> Service | None:
+def open_service(home: str | Path, retrying: Retrying | None = None) -> Service | None:
     """Return the service that answers on the socket of this home, or None if there is none of ours.
 
     A socket that somebody else could have put there is as good as none: the caller goes on without a service, and
@@ -35,7 +36,7 @@ def open_service(home: str | Path) -> Service | None:
         transport.connect()
     except Unavailable:
         return None
-    return Service(transport)
+    return Service(transport, retrying)
 
 
 def _ours(sock: socket.socket) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from ringfence.client.artifacts import RemoteArtifact
-from ringfence.client.events import LONGEST_EVENT, output_of, read_events
+from ringfence.client.events import LONGEST_EVENT, Event, output_of, read_events
 from ringfence.client.forms import Asking, exec_form
 from ringfence.client.retry import Retrying
 from ringfence.client.stop import Stop, Stopped
@@ -40,14 +41,15 @@ _EXEC_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 class Service:
     """One service; its methods wait, and may be called from any thread."""
 
-    def __init__(self, transport: Transport) -> None:
-        """Ask through this transport."""
+    def __init__(self, transport: Transport, retrying: Retrying | None = None) -> None:
+        """Ask through this transport; `retrying` is how long all the waiting for one answer may take."""
         self._transport = transport
+        self._retrying = retrying or Retrying()
 
     def execute(
         self, operation: CodeRun, asking: Asking, on_output: OnOutput | None = None, stop: Stop | None = None
     ) -> ExecutionResult:
-        """Run code; when told to stop, or interrupted, the run is cancelled before that is raised.
+        """Run code; whoever stops waiting for it, for whatever reason, has it cancelled.
 
         Raises:
             RingfenceError: What the pipeline refused or failed at, or the way to it.
@@ -63,7 +65,9 @@ class Service:
             if status != 202:
                 return self.result(answer)
             return self._follow(_exec_id(answer), asking, on_output, stop)
-        except (Stopped, KeyboardInterrupt):
+        except RingfenceError:
+            raise
+        except BaseException:  # told to stop, interrupted, or whoever hears the output failed at it
             self._cancel(body, asking, key)
             raise
 
@@ -137,7 +141,7 @@ class Service:
         stop: Stop | None = None,
     ) -> Reply:
         """Send bytes and return the answer as it came; what has a `key`, or is read, may be sent again."""
-        stop, retrying = stop or Stop(), Retrying()
+        stop, retrying = stop or Stop(), self._retrying
         repeatable = repeatable or key is not None or method == "GET"
         headers = {**(headers or {}), **({"Idempotency-Key": key} if key is not None else {})}
         while True:
@@ -146,10 +150,10 @@ class Service:
                     method, target, body, headers, seconds=seconds, longest=longest, stop=stop, repeatable=repeatable
                 )
             except Dropped as dropped:
-                pause = retrying.after_drop(repeatable=repeatable, known=self._transport.known)
+                known = self._transport.known or dropped.sent
+                pause = retrying.after_drop(repeatable=repeatable, known=known)
                 if pause is None:
                     raise
-                del dropped
             else:
                 if reply.status < 300:
                     return reply
@@ -178,39 +182,40 @@ class Service:
         return self.send("GET", target, longest=size).body
 
     def _follow(self, exec_id: str, asking: Asking, on_output: OnOutput | None, stop: Stop) -> ExecutionResult:
-        """Tell what a run puts out as it comes, and return its result; a lost connection is taken up where it ended."""
-        target = f"/sandbox/execs/{quote(exec_id, safe='')}/events"
+        """Tell what a run puts out as it comes, and return its result."""
         told: dict[str, int] = {}
-        retrying = Retrying()
-        while True:
-            try:
-                lines = self._transport.lines(
-                    target,
-                    {**asking.headers(), "Accept": "text/event-stream"},
-                    idle_seconds=_IDLE_SECONDS,
-                    longest=LONGEST_EVENT,
-                    stop=stop,
-                )
-                try:
-                    if lines.status != 200:
-                        raise self._problem(Reply(lines.status, {}, b"".join(lines)))
-                    for event in read_events(lines):
-                        retrying = Retrying()
-                        if event.kind == "result":
-                            return _told(self.result(event.data), on_output, told)
-                        if event.kind == "problem":
-                            raise read_problem(event.data) or wrong_form("problem")
-                        if event.kind == "output" and on_output is not None:
-                            _tell(*output_of(event), told, on_output)
-                finally:
-                    lines.close()
-            except Dropped:
-                pass
+        target = f"/sandbox/execs/{quote(exec_id, safe='')}/events"
+        with closing(self._events(target, asking, stop)) as events:
+            for event in events:
+                if event.kind == "result":
+                    return _told(self.result(event.data), on_output, told)
+                if event.kind == "problem":
+                    raise read_problem(event.data) or wrong_form("problem")
+                if event.kind == "output" and on_output is not None:
+                    _tell(*output_of(event), told, on_output)
+        raise Unavailable(f"{self._transport.shown} no longer tells how the run goes", reason="connect_failed")
+
+    def _events(self, target: str, asking: Asking, stop: Stop) -> Generator[Event, None, None]:
+        """Yield events, from the first one again after a lost connection, for as long as anything may take."""
+        retrying, end = self._retrying, time.monotonic() + RUN_SECONDS
+        while time.monotonic() < end:
+            with suppress(Dropped):
+                for event in self._events_of_one_answer(target, asking, stop):
+                    retrying = self._retrying
+                    yield event
             pause = retrying.after_drop(repeatable=True, known=True)
             if pause is None:
-                raise Unavailable(f"{self._transport.shown} no longer tells how the run goes", reason="connect_failed")
+                return
             stop.wait(pause)
             retrying = retrying.waited(pause)
+
+    def _events_of_one_answer(self, target: str, asking: Asking, stop: Stop) -> Iterator[Event]:
+        headers = {**asking.headers(), "Accept": "text/event-stream"}
+        lines = self._transport.lines(target, headers, idle_seconds=_IDLE_SECONDS, longest=LONGEST_EVENT, stop=stop)
+        with closing(lines):
+            if lines.status != 200:  # a problem is one line of JSON
+                raise self._problem(Reply(lines.status, {}, next(iter(lines), b"")))
+            yield from read_events(lines)
 
     def _cancel(self, body: Mapping[str, Any], asking: Asking, key: str) -> None:
         """End the run that `key` began; nobody is left to be told if that fails, and its time limit ends it then."""

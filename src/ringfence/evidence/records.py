@@ -47,6 +47,7 @@ _COMMON = (
     "task_id",
     "project_id",
     "skill_id",
+    "image",
     "tool_name",
     "request_id",
     "traceparent",

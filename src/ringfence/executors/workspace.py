@@ -120,7 +120,7 @@ def _carry_out(
             return _outcome(operation, {**info.to_dict(), **before}, disk=info.bytes)
         case WsReset(snapshot_before=first):
             before = _before(session, "before reset", ctx, look, wanted=first)
-            session.reset(ctx.profile.denials)
+            snapshots.reset(session, denials=ctx.profile.denials, look=look)
             return _outcome(operation, before)
         case WsSnapshotDelete(snapshot_id=snapshot_id):
             freed = snapshots.delete(session, snapshot_id)

@@ -51,7 +51,10 @@ def _as_skill(house: House, manager: SandboxManager, correlation: Correlation) -
 
 
 def caps_of(settings: ServiceSettings) -> Caps:
-    """Return the caps that the settings ask for; 0 is no cap of its own."""
+    """Return the caps that the settings ask for; 0 is no cap of its own.
+
+    The lines become shorter from the instance to the user, so that nobody's crowd closes one to those beside him.
+    """
     return Caps(
         instance=settings.max_concurrent_execs,
         tenant=settings.max_concurrent_per_tenant or None,
@@ -59,6 +62,6 @@ def caps_of(settings: ServiceSettings) -> Caps:
         user=settings.max_concurrent_per_user or None,
         waiting=_TENANTS_IN_LINE * settings.queue_size,
         waiting_of_tenant=settings.queue_size,
-        waiting_of_space=settings.queue_size if settings.max_concurrent_per_space else None,
-        waiting_of_user=settings.queue_size if settings.max_concurrent_per_user else None,
+        waiting_of_space=max(1, settings.queue_size // 2) if settings.max_concurrent_per_space else None,
+        waiting_of_user=max(1, settings.queue_size // 4) if settings.max_concurrent_per_user else None,
     )

@@ -134,7 +134,7 @@ def diff(
     with session.holding() as owner:
         if since is None:
             with acting_as(owner):
-                after = _present(session.work_fd, None, look)
+                after = present(session.work_fd, None, look)
                 pairs = differing({}, after)
                 texts = _Reader(session.work_fd, caps, hidden, None).read(pairs)
         else:
@@ -142,13 +142,18 @@ def diff(
                 index = stored.load(store, since)
                 before = {node.path: node for node in index.nodes()}
                 with acting_as(owner):
-                    after = _present(session.work_fd, index, look)
+                    after = present(session.work_fd, index, look)
                     pairs = differing(before, after)
                     texts = _Reader(session.work_fd, caps, hidden, contents).read(pairs)
     return _told(pairs, texts, caps, look)
 
 
-def _present(work_fd: int, index: Index | None, look: Callable[[], None]) -> dict[bytes, Node]:
+def present(work_fd: int, index: Index | None, look: Callable[[], None]) -> dict[bytes, Node]:
+    """Return what is in a work directory, with the digests that it takes to tell what differs from `index`.
+
+    Raises:
+        CapabilityBlocked: There is more than a snapshot holds.
+    """
     known = {} if index is None else index.known()
     began_ns = 0 if index is None else index.began_ns
     walk = Walk(work_fd, max_entries=MOST_ENTRIES, max_depth=MAX_DEPTH)

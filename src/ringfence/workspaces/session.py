@@ -25,7 +25,6 @@ from ringfence.errors import InvalidRequest
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import exchange, make_parents, open_beneath
 from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
-from ringfence.workspaces.held import require_held
 from ringfence.workspaces.ids import SESSION_UIDS
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -121,23 +120,16 @@ class SessionWorkspace:
             size, inodes = totals_after(survey(self.work_fd, max_entries=MOST_ENTRIES, layered=False), ())
         return Usage(size, inodes)
 
-    def reset(self, denials: Denials = NO_DENIALS) -> None:
-        """Put an empty work directory in the place of this one, in one step.
+    def reset(self) -> None:
+        """Put an empty work directory in the place of this one, in one step."""
+        self.replace_work(lambda _: None)
 
-        Raises:
-            ChangeDenied: There is something that `denials` says nobody may change; nothing was changed.
-        """
-        self.replace_work(lambda _: None, denials)
-
-    def replace_work(self, fill: Callable[[int], None], denials: Denials = NO_DENIALS) -> None:
+    def replace_work(self, fill: Callable[[int], None]) -> None:
         """Put another directory in the place of `work`, in one step: whoever looks finds the old one or the new, whole.
 
         `fill` is given the new directory, empty, and acts as the session's owner. What it raises leaves everything as
         it was; so does a host that dies before the step, and one that dies after it has made the change. What the disk
         has of it when the power fails is up to the kernel, as with everything a commit writes.
-
-        Raises:
-            ChangeDenied: Something that `denials` says nobody may change would not be what it is; nothing was changed.
         """
         with self._changing() as owner:
             try:
@@ -147,7 +139,6 @@ class SessionWorkspace:
                     made = open_beneath(self.staging_fd, "work", _DIRECTORY)
                     try:
                         fill(made)
-                        require_held(self.work_fd, made, denials)
                         os.fchmod(made, 0o755)
                     finally:
                         os.close(made)

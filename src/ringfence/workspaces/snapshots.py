@@ -7,6 +7,7 @@ Whatever a killed host leaves before that is removed by the next one who takes o
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +21,9 @@ from ringfence.operation.form import MAX_LABEL
 from ringfence.workspaces import snapshot_pack as packs
 from ringfence.workspaces import snapshot_store as stored
 from ringfence.workspaces.acting import acting_as
+from ringfence.workspaces.commit import ChangeDenied
+from ringfence.workspaces.diff import differing, present
+from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.session import SessionWorkspace
 from ringfence.workspaces.snapshot_index import (
     MOST_INDEX_BYTES,
@@ -121,8 +125,8 @@ def restore(
     """Put the tree of a snapshot in the place of the work directory, in one step, every content checked first.
 
     Raises:
+        ChangeDenied: It would change what `denials` says nobody may change; nothing was changed.
         InvalidRequest: There is no such snapshot.
-        ChangeDenied: It differs in what `denials` says nobody may change; nothing was changed.
         QuotaExceeded: It is more than the session may hold now, or than the disk has room for.
         Unavailable: It is not what was written; the work directory was not touched.
     """
@@ -130,8 +134,33 @@ def restore(
         index = stored.load(store, snapshot_id)
         check_fits(index.info, limits, store)
         with stored.Contents(store) as contents:
-            session.replace_work(lambda work_fd: write_tree(index, contents.find, work_fd, look=look), denials)
+
+            def fill(work_fd: int) -> None:
+                _require_allowed(session, index, denials, look)
+                write_tree(index, contents.find, work_fd, look=look)
+
+            session.replace_work(fill)
     return index.info
+
+
+def reset(session: SessionWorkspace, *, denials: Denials = NO_DENIALS, look: Look = _go_on) -> None:
+    """Put an empty work directory in the place of this one, in one step.
+
+    Raises:
+        ChangeDenied: It would delete what `denials` says nobody may change; nothing was changed.
+    """
+    session.replace_work(lambda _: _require_allowed(session, None, denials, look))
+
+
+def _require_allowed(session: SessionWorkspace, index: Index | None, denials: Denials, look: Look) -> None:
+    """Hold the way from what is there to `index`, or to nothing, against what a broker may not write or delete."""
+    if denials.changes or denials.paths:
+        wanted = {} if index is None else {node.path: node for node in index.nodes()}
+        pairs = differing(present(session.work_fd, index, look), wanted)
+        names = {os.fsdecode(pair.path): pair.path for pair in pairs}
+        refused = denials.denied_writes(sorted(names))
+        if refused:
+            raise ChangeDenied(tuple(harmless_path(names[name]) for name in refused))
 
 
 def delete(session: SessionWorkspace, snapshot_id: str) -> int:

@@ -113,9 +113,9 @@ def test_a_path_is_denied_with_everything_below_it(path: str, is_denied: bool) -
     assert denials.refusal(FsRead(f"work/{path}")) is None
 
 
-def test_who_may_not_change_something_may_not_put_everything_back() -> None:
-    denials = Denials(changes=frozenset({".git/**"}))
-    assert denials.refusal(WsReset()) == "denied_change"
-    assert denials.refusal(WsDiff()) is None
-    assert denials.refusal(WsCommit("ex_1")) is None  # each of its paths is looked at when it is applied
-    assert Denials().refusal(WsReset()) is None
+def test_what_changes_many_files_is_looked_at_path_by_path_when_it_is_applied() -> None:
+    denials = Denials(changes=frozenset({".git/**"}), paths=frozenset({"**/*.key"}))
+    for operation in (WsReset(), WsDiff(), WsCommit("ex_1")):
+        assert denials.refusal(operation) is None
+    assert denials.denied_writes(["a", ".git/config", "d/b.key", "c\n.KEY"]) == (".git/config", "d/b.key", "c\n.KEY")
+    assert denials.denied_changes(["a", ".git/config", "d/b.key"]) == (".git/config",)

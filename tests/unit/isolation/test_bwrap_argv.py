@@ -104,7 +104,10 @@ def test_a_box_with_terminals_has_an_instance_of_its_own_and_no_more_devices_tha
     )
     made = words.index("--dev")
     assert words[made + 1] == TERMINALS
-    assert words[made - 3 : made] == ["--symlink", f"{TERMINALS}/pts", "/dev/pts"]
+    assert words[made - 6 : made] == [
+        *("--symlink", f"{TERMINALS}/pts", "/dev/pts"),
+        *("--symlink", TERMINALS, "/dev/terminal"),
+    ]
     # the device whose shared mappings nobody counts comes with bubblewrap's set, and is covered before it is sealed
     assert words[made + 2 : made + 9] == [
         *("--perms", "0000", "--ro-bind-data", "12", f"{TERMINALS}/zero"),

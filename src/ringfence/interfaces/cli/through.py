@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 _OF_THE_ENGINE: Final = ("RINGFENCE_DATABASE", "RINGFENCE_BUDGET_SERVICE")
 _AS_EVERY_SERVICE: Final = frozenset({"policy_file", "role", "isolation", "security_mode", "pool_size", "home"})
 """Where one of these is not as every service has it, `through_service` has said no."""
+_PATIENCE_SECONDS: Final = 3.0
+"""How long a person waits for a service that is away or busy; one that is about to end asks for longer, and is told of.
+
+It may have taken the run on for whoever serves next, so nobody else may begin it.
+"""
 _MIB: Final = 1024 * 1024
 
 
@@ -36,9 +42,10 @@ def through_service(options: RunOptions) -> Callable[..., ExecutionResult] | Non
         return None
     without_ssl("http.client")
     from ringfence.client.peer import open_service
+    from ringfence.client.retry import Retrying
 
-    service = open_service(home)
-    return None if service is None else _running_in(service)
+    service = open_service(home, Retrying(_PATIENCE_SECONDS))
+    return None if service is None else partial(_run, service)
 
 
 def without_ssl(module: str) -> None:
@@ -52,46 +59,44 @@ def without_ssl(module: str) -> None:
         del sys.modules["ssl"]
 
 
-def _running_in(service: Service) -> Callable[..., ExecutionResult]:
-    def run(
-        code: str,
-        *,
-        language: str,
-        args: Iterable[str],
-        stdin: bytes,
-        env: Mapping[str, str] | None,
-        packages: Iterable[str],
-        preload: Iterable[str],
-        timeout: float | None,
-        memory_mb: int | None,
-        session_id: str | None,
-        inputs: Mapping[str, bytes] | None = None,
-        correlation: Correlation | None = None,
-        on_output: OnOutput | None = None,
-        commit: str | None = None,
-        **of_the_engine: Any,
-    ) -> ExecutionResult:
-        if unknown := of_the_engine.keys() - _AS_EVERY_SERVICE:
-            raise TypeError(f"a run through the service would leave out {', '.join(sorted(unknown))}")
-        from ringfence.client.forms import Asking
-        from ringfence.operation.code import CodeRun, parse_language
+def _run(
+    service: Service,
+    code: str,
+    *,
+    language: str,
+    args: Iterable[str],
+    stdin: bytes,
+    env: Mapping[str, str] | None,
+    packages: Iterable[str],
+    preload: Iterable[str],
+    timeout: float | None,
+    memory_mb: int | None,
+    session_id: str | None,
+    inputs: Mapping[str, bytes] | None = None,
+    correlation: Correlation | None = None,
+    on_output: OnOutput | None = None,
+    commit: str | None = None,
+    **of_the_engine: Any,
+) -> ExecutionResult:
+    if unknown := of_the_engine.keys() - _AS_EVERY_SERVICE:
+        raise TypeError(f"a run through the service would leave out {', '.join(sorted(unknown))}")
+    from ringfence.client.forms import Asking
+    from ringfence.operation.code import CodeRun, parse_language
 
-        limits: dict[str, float] = {} if timeout is None else {"wall_seconds": timeout}
-        if memory_mb is not None:
-            limits["memory_bytes"] = memory_mb * _MIB
-        operation = CodeRun(
-            parse_language(language),
-            code,
-            args=tuple(args),
-            stdin=stdin,
-            inputs=inputs or {},
-            env=env or {},
-            packages=tuple(packages),
-            preload=tuple(preload),
-            session_id=session_id,
-        )
-        known = {} if correlation is None else correlation.members()
-        asking = Asking(session_id, correlation=known, limits=limits, commit=commit or "always")
-        return service.execute(operation, asking, on_output)
-
-    return run
+    limits: dict[str, float] = {} if timeout is None else {"wall_seconds": timeout}
+    if memory_mb is not None:
+        limits["memory_bytes"] = memory_mb * _MIB
+    operation = CodeRun(
+        parse_language(language),
+        code,
+        args=tuple(args),
+        stdin=stdin,
+        inputs=inputs or {},
+        env=env or {},
+        packages=tuple(packages),
+        preload=tuple(preload),
+        session_id=session_id,
+    )
+    known = {} if correlation is None else correlation.members()
+    asking = Asking(session_id, correlation=known, limits=limits, commit=commit or "always")
+    return service.execute(operation, asking, on_output)

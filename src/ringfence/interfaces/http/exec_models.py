@@ -18,6 +18,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=128 * 1024)]
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 Number = Annotated[int | float, Field(gt=0, lt=2**53)]
+Stand = Literal["queued", "running", "succeeded", "failed", "timed_out", "killed", "cancelled", "denied", "error"]
 
 
 class _Strict(BaseModel):
@@ -142,10 +143,7 @@ class Filters(BaseModel):
     user_id: Name | None = None
     space_id: Name | None = None
     turn_id: Name | None = None
-    status: (
-        Literal["queued", "running", "succeeded", "failed", "timed_out", "killed", "cancelled", "denied", "error"]
-        | None
-    ) = None
+    status: Stand | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str, StringConstraints(max_length=256)] | None = None
 
@@ -158,7 +156,7 @@ class ExecView(_Told):
     """An execution: where it stands, and once it has ended its result; see the fields of `ExecutionResult`."""
 
     exec_id: str
-    status: str
+    status: Stand
     exit_code: int | None
     artifacts_dir: str | None
     stdout_path: str | None
@@ -169,7 +167,7 @@ class ExecLine(_Told):
     """An execution as a line of a list: the twenty fields of 003, and its evidence."""
 
     exec_id: str
-    status: str
+    status: Stand
 
 
 class ExecPage(BaseModel):

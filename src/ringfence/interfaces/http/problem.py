@@ -103,7 +103,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     if any(entry["loc"] == ("body",) for entry in found) and not _is_json(request.headers.get("content-type", "")):
         return response(InvalidRequest("the body must be application/json", reason="unsupported_media_type"))
     if any(entry["type"] == "json_invalid" for entry in found):
-        return response(InvalidRequest("the body is not JSON", reason="malformed"))
+        return response(InvalidRequest("body: this is not JSON", reason="not_json"))
     told = "; ".join(f"{_place(entry['loc'])}: {_harmless(entry['msg'])}" for entry in found[:_MOST_TOLD])
     return response(InvalidRequest(told or "the request is not as this path takes it"))
 
@@ -130,7 +130,7 @@ def _refusal(status: int) -> InvalidRequest:
         case 415:
             return InvalidRequest("the body must be application/json", reason="unsupported_media_type")
         case _:
-            return InvalidRequest("the body cannot be read as this path takes it", reason="malformed")
+            return InvalidRequest("body: this cannot be read as JSON", reason="not_json")
 
 
 def _methods(request: Request) -> set[str]:

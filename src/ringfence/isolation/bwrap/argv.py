@@ -46,7 +46,8 @@ def bwrap_argv(
     if nothing is not None:
         # bubblewrap makes an instance of devpts only with devices of its choice: beside ours, and without the one
         # whose shared mappings are memory that nobody counts
-        argv += ["--symlink", f"{TERMINALS}/pts", "/dev/pts", "--dev", TERMINALS]
+        argv += ["--symlink", f"{TERMINALS}/pts", "/dev/pts", "--symlink", TERMINALS, "/dev/terminal"]
+        argv += ["--dev", TERMINALS]
         argv += ["--perms", "0000", "--ro-bind-data", str(nothing), f"{TERMINALS}/zero", "--remount-ro", TERMINALS]
     for where, fd in generated.items():
         argv += ["--ro-bind-data", str(fd), _absolute(where)]

@@ -59,7 +59,7 @@ def main(status_fd: int, job_fd: int) -> NoReturn:
         sealing = Sealing(config)
         kernel.load_filter(binascii.a2b_base64(config["base_filter"]))
         steps = Steps(sealing.code)
-        terminals = (f"{TERMINALS}/pts".encode(),) if config["spec"]["terminal"] else ()
+        terminals = (TERMINALS.encode(),) if config["spec"]["terminal"] else ()
         sealing.give_up_everything(steps, config["spec"], (*_WRITABLE, *terminals), _lowest_free())
         steps.run()
         stage = "fork"

@@ -116,14 +116,9 @@ def outfit(
         environment=tuple(environment.items()),
         sys_path=(_PACKAGES,) if environment_path is not None else (),
         preload=preload,
-        devices=tuple(name for name in DEVICES if _is_shown(name, memory_is_counted=memory_is_counted)),
+        # a shared mapping of /dev/zero is such memory too
+        devices=tuple(name for name in DEVICES if memory_is_counted or name != "zero"),
     )
-
-
-def _is_shown(device: str, *, memory_is_counted: bool) -> bool:
-    if device == "tty":  # whichever terminal the one who opens it has; some containers lack it, and few guests ask
-        return Path("/dev/tty").exists()
-    return memory_is_counted or device != "zero"  # a shared mapping of it is memory that nobody counts
 
 
 def _view(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+DEVICES = ("null", "zero", "full", "random", "urandom")
 DIRECTORIES = (
     "proc",
     "dev",
     "dev/shm",
     "dev/pts",
+    "dev/terminal",
     "etc",
     "tmp",
     "run",
+    "run/terminal",
     "var",
     "var/empty",
     "home",
@@ -29,7 +31,9 @@ LINKS = (
     ("artifacts", "workspace/output"),
     ("work", "workspace/code"),
     ("work", "workspace/data"),
+    # these two lead nowhere but in a box with terminals
     ("pts/ptmx", "dev/ptmx"),
+    ("terminal/tty", "dev/tty"),
     ("/proc/self/fd", "dev/fd"),
     ("/proc/self/fd/0", "dev/stdin"),
     ("/proc/self/fd/1", "dev/stdout"),

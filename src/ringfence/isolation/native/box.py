@@ -51,6 +51,8 @@ class Furnishing:
         steps.add("unshare", _NAMESPACES)
         self._naming = steps.add("sethostname", self._hostname)
         self._loopback_up(directory)
+        if spec["terminal"]:
+            self._terminals()
         caps = b"size=%d,nr_inodes=%d,mode=755" % (spec["disk_bytes"], spec["inodes"])
         steps.add("mount", b"tmpfs", b"/run", b"tmpfs", _NO_SETUID_NO_DEVICES, caps)
         steps.add("openat", AT_FDCWD, b"/run", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, expect=directory)
@@ -65,10 +67,6 @@ class Furnishing:
             steps.add("mkdirat", directory, b"lower", 0o755)
             steps.add("move_mount", lower, b"", AT_FDCWD, b"/run/lower", _MOVE_MOUNT_F_EMPTY_PATH)
             steps.add("mount", b"overlay", WORKSPACE, b"overlay", _NO_SETUID_NO_DEVICES, _OVERLAY)
-        if spec["terminal"]:
-            # an instance of the box's own: no terminal in it was ever the host's or another run's
-            no_programs = kernel.MS_NOSUID | kernel.MS_NOEXEC
-            steps.add("mount", b"devpts", b"/dev/pts", b"devpts", no_programs, TERMINALS)
         # covered, because there `inputs` could be written; unmounting would cost a grace period
         steps.add("mount", b"/var/empty", b"/run", 0, kernel.MS_BIND)
         # the processes of the worker's own pid namespace, and only those it may look into
@@ -81,6 +79,12 @@ class Furnishing:
         for row in self._owned:
             self._steps.set(row, 2, uid)
             self._steps.set(row, 3, uid)
+
+    def _terminals(self) -> None:
+        """Give the box an instance of devpts: no terminal in it was ever the host's or another run's."""
+        no_programs = kernel.MS_NOSUID | kernel.MS_NOEXEC
+        self._steps.add("mount", b"devpts", b"/dev/pts", b"devpts", no_programs, TERMINALS)
+        self._steps.add("mount", b"/run/terminal", b"/dev/terminal", 0, kernel.MS_BIND | kernel.MS_REC)
 
     def _loopback_up(self, free: int) -> None:
         """Give the box a loopback of its own; it is the only interface there is."""

@@ -19,6 +19,7 @@ _STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")
 
 DECLARED = "/mnt/"
 """Where the operator's own directories appear."""
+TERMINAL = "/run/terminal/tty"
 IDLE = "/opt/ringfence/init"
 """The program that is pid 1 of every box."""
 
@@ -32,6 +33,8 @@ def enter(config: dict[str, Any], trees: list[int]) -> None:
     """Build the root in a private mount namespace and make it the only one this process can see."""
     kernel.mount(None, b"/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     staging = next(path for path in _STAGING_CHOICES if os.path.isdir(path))
+    # whichever terminal the one who opens it has; some containers lack it, and few guests ask
+    terminal = kernel.clone_tree(b"/dev/tty", devices=True) if os.path.exists("/dev/tty") else None
     devices = [kernel.clone_tree(f"/dev/{name}".encode(), devices=True) for name in config["devices"]]
     limits = b"size=1m,nr_inodes=1024,mode=755"
     kernel.mount(b"tmpfs", staging.encode(), b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, limits)
@@ -44,6 +47,8 @@ def enter(config: dict[str, Any], trees: list[int]) -> None:
             _seal_off(target)
     for name, device in zip(config["devices"], devices, strict=True):
         _attach(device, f"/dev/{name}")
+    if terminal is not None:
+        _attach(terminal, TERMINAL)  # where every box covers it, and one with terminals takes it from first
     for says, where in (*LINKS, *config["links"]):
         os.makedirs(os.path.dirname(where.lstrip("/")) or ".", exist_ok=True)
         os.symlink(says, where.lstrip("/"))
