@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import select
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.http_service import Service, serving
+from tests.http_service import Service, read_answer, serving
 
 from ringfence import SandboxManager, Status
 from ringfence.authority.caller import Caller
@@ -174,3 +176,38 @@ async def test_a_tenant_whose_work_waits_keeps_no_other_tenant_waiting(tmp_path:
             assert not any(each.done() for each in waiting)
             fcntl.flock(held, fcntl.LOCK_UN)
             await asyncio.gather(*waiting)
+
+
+@pytest.mark.guarantee(7)
+def test_what_waits_is_bounded_in_bytes_and_not_in_number_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with serving(tmp_path_factory.mktemp("heavy"), RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS="1") as service:
+        agent, neighbour = service.make_key("agent", "acme"), service.make_key("agent", "beta")
+        assert service.ask("POST", "/sandbox/execs", run_of("sleep 600", wait=False), key=agent).status == 202
+        heavy = run_of("true", wait=False, inputs=[{"path": f"{n}", "content": "x" * (4 << 20)} for n in range(7)])
+        answers = [service.ask("POST", "/sandbox/execs", heavy, key=agent) for _ in range(12)]
+        assert {answer.status for answer in answers} == {202, 429}
+        assert (answers[-1].reason, answers[-1].json["details"]["scope"]) == ("queue_full", "tenant")
+        assert service.ask("POST", "/sandbox/execs", run_of("true", wait=False), key=agent).status == 202
+        assert service.ask("POST", "/sandbox/execs", heavy, key=neighbour).status == 202
+
+
+@pytest.mark.guarantee(7)
+def test_bodies_that_never_end_are_bounded_for_all_requests_of_a_tenant(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with serving(tmp_path_factory.mktemp("bodies"), RINGFENCE_SERVER_MAX_BODY_BYTES="1048576") as service:
+        agent, neighbour = service.make_key("agent", "acme"), service.make_key("agent", "beta")
+        head = (
+            f"POST /sandbox/execs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {agent}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n"
+        ).encode()
+        with contextlib.ExitStack() as open_ones:
+            wires = [open_ones.enter_context(service.connect()) for _ in range(24)]
+            for wire in wires:
+                wire.sendall(head + b" " * 1_000_000)
+            refused, _, _ = select.select(wires, [], [], 10)
+            assert read_answer(refused[0]).reason == "queue_full"
+            assert service.ask("POST", "/sandbox/execs", run_of("true"), key=neighbour).status == 201
+        assert service.ask("POST", "/sandbox/execs", run_of("true"), key=agent).status == 201
