@@ -163,3 +163,27 @@ def test_no_grant_is_401_and_one_that_is_revoked_or_too_small_403(service: Servi
     assert service.ask("POST", f"/grants/{grant_id}/revoke", {}).status == 200
     revoked = shell(service, "true", headers)
     assert (revoked.status, revoked.json["code"]) == (403, "SANDBOX.PERMISSION_DENY")
+
+
+# --- what each box uses (S1-123, S1-124) ---
+
+
+def test_memory_and_processor_time_of_a_box_are_told_while_it_is_there(service: Service) -> None:
+    hold = 'hostname; exec python3 -c \'held = bytearray(b"x") * 100_000_000; print("up", flush=True); input()\''
+    process = service.ask(
+        "POST", "/sandbox/processes", {"ephemeral": True, "exec": {"kind": "shell", "code": hold}, "wait_ms": 8000}
+    ).json
+    place = f"/sandbox/processes/{process['process_id']}"
+    while "up" not in (text := service.ask("GET", f"{place}?wait_ms=8000").json["stdout"]["text"]):
+        assert service.ask("GET", place).json["state"] == "running"
+    sandbox = text.split()[0]
+    told_of = {name: number for name, number in gauges(service) if sandbox in name}
+    assert told_of[f'sandbox_memory_usage_bytes{{sandbox_id="{sandbox}"}}'] >= 100_000_000
+    assert told_of[f'sandbox_cpu_usage_seconds{{sandbox_id="{sandbox}"}}'] >= 0
+    service.ask("POST", f"{place}/kill", {})
+    assert [name for name, _ in gauges(service) if sandbox in name] == []
+
+
+def gauges(service: Service) -> list[tuple[str, float]]:
+    lines = service.ask("GET", "/metrics").body.decode().splitlines()
+    return [(line.rpartition(" ")[0], float(line.rpartition(" ")[2])) for line in lines if not line.startswith("#")]

@@ -46,7 +46,7 @@ def test_a_process_is_started_listed_sent_to_read_and_killed(home: Path) -> None
     while "got two" not in (shown := said(home, "logs", name)):
         time.sleep(0.05)
     assert shown == "got one\ngot two\n"
-    assert said(home, "kill", name) == f"{name} cancelled (cancelled)\n"
+    assert said(home, "kill", name) == f"{name} cancelled\n"
     assert told(home, "kill", name)["state"] == "cancelled"
     assert ringfence(home, "send", name, "late").returncode == 2
 

@@ -1,4 +1,4 @@
-"""The deployment check-list, item by item: judged from what was observed, or said to arrive with its part."""
+"""The deployment check-list, item by item: judged from what was observed, or said where else it is told."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from ringfence.doctor.checks_evidence import evidence
 from ringfence.doctor.facts import Facts
 from ringfence.doctor.finding import Finding, Health
 
-_ARRIVES = (
-    ("S1-139", "image scanned", "the docker backend"),
-    ("S1-145", "policy file", "the policy guard"),
-    ("S1-146", "pool health", "the HTTP service"),
-    ("S1-147", "resource use", "the HTTP service"),
-    ("S1-148", "network connections", "the egress proxy"),
+_NOT_SEEN_FROM_HERE = (
+    ("S1-139", "image scanned", "arrives with the docker backend"),
+    ("S1-145", "policy file", "each call names its own; 'ringfence policy lint FILE' checks it"),
+    ("S1-146", "pool health", "a running service tells: GET /sandbox/health"),
+    ("S1-147", "resource use", "a running service tells of each sandbox: GET /metrics"),
+    ("S1-148", "network connections", "arrives with the egress proxy"),
 )
 
 
 def deployment(facts: Facts) -> tuple[Finding, ...]:
     """Return one finding for every item of the list."""
     here = (_seccomp_applied(facts), _non_root(facts), _network_isolated(facts), _limits_set(facts), *evidence(facts))
-    later = (Finding(check, title, Health.UNKNOWN, f"arrives with {part}") for check, title, part in _ARRIVES)
-    return tuple(sorted((*here, *later), key=lambda finding: finding.id))
+    elsewhere = (Finding(check, title, Health.UNKNOWN, told) for check, title, told in _NOT_SEEN_FROM_HERE)
+    return tuple(sorted((*here, *elsewhere), key=lambda finding: finding.id))
 
 
 def _seccomp_applied(facts: Facts) -> Finding:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.isolation.linux.metering import ProcMeter, Sample
 from ringfence.metrics import families
 from ringfence.metrics.recorder import Recorder
 
@@ -52,5 +53,14 @@ class Tallies:
 
 
 def watch_pool(recorder: Recorder, manager: SandboxManager) -> None:
-    """Have the pool's size among the numbers."""
+    """Have the pool's size among the numbers, and what each box uses now; one that is gone has no series."""
     recorder.watch(families.POOL, manager.pool_status)
+    boxes = manager.engine.keeper.boxes()
+    used = {box.sandbox_id: ProcMeter((box.init_pid, box.worker_pid)).sample() for box in boxes}
+    there = {name: sample for name, sample in used.items() if sample.memory_bytes}
+    recorder.watch(families.MEMORY, lambda: {name: sample.memory_bytes for name, sample in there.items()})
+    recorder.watch(families.CPU_OF_SANDBOX, lambda: _microseconds(there))
+
+
+def _microseconds(samples: Mapping[str, Sample]) -> dict[str, int]:
+    return {name: round(sample.cpu_seconds * families.SECOND) for name, sample in samples.items()}

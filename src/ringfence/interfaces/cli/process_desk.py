@@ -93,6 +93,6 @@ def say(answer: Mapping[str, Any], line: str, *, as_json: bool) -> None:
 def state_of(process: Mapping[str, Any]) -> str:
     """Return in a few words where a process stands."""
     state, exit_code, killed_by = process["state"], process["exit_code"], process["killed_by"]
-    if killed_by is not None:
+    if killed_by not in (None, state):
         return f"{state} ({killed_by})"
     return str(state) if exit_code is None else f"{state} ({exit_code})"

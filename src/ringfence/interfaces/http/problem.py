@@ -101,7 +101,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """Say where the request is wrong, and repeat nothing of it."""
     found = error.errors() if isinstance(error, RequestValidationError) else []
     if any(entry["loc"] == ("body",) for entry in found) and not _is_json(request.headers.get("content-type", "")):
-        return response(InvalidRequest("the body must be application/json", reason="unsupported_media_type"))
+        return response(_refusal(415))
     if any(entry["type"] == "json_invalid" for entry in found):
         return response(InvalidRequest("body: this is not JSON", reason="not_json"))
     told = "; ".join(f"{_place(entry['loc'])}: {_harmless(entry['msg'])}" for entry in found[:_MOST_TOLD])
@@ -128,7 +128,9 @@ def _refusal(status: int) -> InvalidRequest:
         case 413:
             return InvalidRequest("the body has more bytes than are taken", reason="body_too_large")
         case 415:
-            return InvalidRequest("the body must be application/json", reason="unsupported_media_type")
+            return InvalidRequest(
+                "the body must come with Content-Type: application/json", reason="unsupported_media_type"
+            )
         case _:
             return InvalidRequest("body: this cannot be read as JSON", reason="not_json")
 

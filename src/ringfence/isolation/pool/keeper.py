@@ -76,6 +76,7 @@ class Keeper:
         self._policy = policy
         self._shelves: dict[WorkerSpec, _Shelf] = {default: _Shelf(always_ready=policy.min_idle > 0)}
         self._dead: deque[Worker] = deque()
+        self._leased: dict[str, Worker] = {}
         self._changed = threading.Condition()
         self._closed = False
         # a starter lives as long as the keeper: the launcher asks to die with the thread that made it
@@ -98,7 +99,7 @@ class Keeper:
             shelf.last_wanted = self._clock()
             if shelf.idle:
                 _, worker = shelf.idle.popleft()
-                self._count(shelf)
+                self._count(shelf, worker)
                 if len(shelf.idle) * 2 + 1 < max(shelf.peak, shelf.earlier_peak):
                     # running low; otherwise the refill waits for the run to end, which it would slow down
                     self._changed.notify()
@@ -130,6 +131,7 @@ class Keeper:
         with self._changed:
             shelf = self._shelf(worker.spec)
             shelf.leased -= 1
+            self._leased.pop(worker.sandbox_id, None)
             # the threads that bury end with `close`, but a run may outlast it
             ours = self._closed
             if not ours:
@@ -165,6 +167,11 @@ class Keeper:
         with self._changed:
             return [worker for shelf in self._shelves.values() for _, worker in shelf.idle]
 
+    def boxes(self) -> list[Worker]:
+        """List the workers that are there now, parked or in use, for those who count what they use."""
+        with self._changed:
+            return [*self._leased.values(), *(worker for shelf in self._shelves.values() for _, worker in shelf.idle)]
+
     def close(self) -> None:
         """Destroy every parked worker and end the threads; waiting callers get an error."""
         with self._changed:
@@ -186,7 +193,8 @@ class Keeper:
             shelf = self._shelves[spec] = _Shelf(always_ready=False)
         return shelf
 
-    def _count(self, shelf: _Shelf) -> None:
+    def _count(self, shelf: _Shelf, worker: Worker) -> None:
+        self._leased[worker.sandbox_id] = worker
         shelf.leased += 1
         shelf.peak = max(shelf.peak, shelf.leased + len(shelf.waiters))
 
@@ -250,7 +258,7 @@ class Keeper:
             while shelf.waiters:
                 waiter = shelf.waiters.popleft()
                 if waiter.set_running_or_notify_cancel():
-                    self._count(shelf)
+                    self._count(shelf, worker)
                     waiter.set_result(worker)
                     return
             shelf.idle.append((self._clock(), worker))
