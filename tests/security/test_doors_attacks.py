@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import select
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.http_service import Service, serving
+from tests.http_service import Service, read_answer, serving
 
 from ringfence import SandboxManager, Status
+from ringfence.authority.caller import Caller
 from ringfence.errors import CapabilityBlocked
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("attacks")) as running:
+    home = tmp_path_factory.mktemp("attacks")
+    (home / "policy.yaml").write_text("policies: {tools: {code_run: {open_ports: [8000]}}}\n")
+    with serving(home, "--policy", str(home / "policy.yaml")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def agent(service: Service) -> str:
     return service.make_key("agent", "acme", "mallory")
+
+
+@pytest.fixture(scope="module")
+def neighbour(service: Service) -> str:
+    return service.make_key("agent", "beta", "bob")
 
 
 def run_of(code: str, kind: str = "shell", **members: object) -> dict[str, object]:
@@ -124,3 +136,78 @@ def test_pongs_that_nobody_reads_do_not_pile_up(service: Service, agent: str) ->
         with pytest.raises(ConnectionError):  # and not a service that has read and answered all of them
             wire.sendall(ping * 8000 * 64)
     service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)
+
+
+DEAF = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 8000)); s.listen(0); print('up', flush=True)"
+
+
+@pytest.mark.needs("native")
+@pytest.mark.guarantee(7)
+def test_a_guest_that_accepts_no_connection_keeps_nobody_else_waiting(
+    service: Service, agent: str, neighbour: str
+) -> None:
+    asked = run_of(f"{DEAF}; time.sleep(600)", "python", ports=[8000], wait_ms=20_000)
+    process = service.ask("POST", "/sandbox/processes", asked, key=agent).json["process_id"]
+    with ThreadPoolExecutor(40) as callers:
+        path = f"/sandbox/processes/{process}/ports/8000/"
+        # the first few are held in the queue of the socket; whoever comes after them waits to be let in
+        waiting = [callers.submit(service.ask, "GET", path, key=agent) for _ in range(40)]
+        for _ in range(20):
+            assert service.ask("GET", "/sandbox/execs", key=neighbour).status == 200
+        answered = sum(each.done() for each in waiting)
+        service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)
+    assert answered == 0
+
+
+@pytest.mark.guarantee(7)
+async def test_a_tenant_whose_work_waits_keeps_no_other_tenant_waiting(tmp_path: Path) -> None:
+    async with SandboxManager("p", home=tmp_path / "home", pool_size=1) as manager:
+        slow = manager.acting_for(caller=Caller("acme", "mallory"))
+        other = manager.acting_for(caller=Caller("beta", "bob"))
+        await slow.workspace.write("a", "a")
+        lock = tmp_path / "home/workspace/tenants/acme/projects/p/lock"
+        with lock.open("r+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # as a long restore has it
+            waiting = [asyncio.ensure_future(slow.workspace.write(f"f{number}", "x")) for number in range(100)]
+            end = asyncio.get_running_loop().call_later(30, fcntl.flock, held, fcntl.LOCK_UN)
+            for number in range(50):
+                await other.workspace.write(f"b{number}", "b")
+            end.cancel()
+            assert not any(each.done() for each in waiting)
+            fcntl.flock(held, fcntl.LOCK_UN)
+            await asyncio.gather(*waiting)
+
+
+@pytest.mark.guarantee(7)
+def test_what_waits_is_bounded_in_bytes_and_not_in_number_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with serving(tmp_path_factory.mktemp("heavy"), RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS="1") as service:
+        agent, neighbour = service.make_key("agent", "acme"), service.make_key("agent", "beta")
+        assert service.ask("POST", "/sandbox/execs", run_of("sleep 600", wait=False), key=agent).status == 202
+        heavy = run_of("true", wait=False, inputs=[{"path": f"{n}", "content": "x" * (4 << 20)} for n in range(7)])
+        answers = [service.ask("POST", "/sandbox/execs", heavy, key=agent) for _ in range(12)]
+        assert {answer.status for answer in answers} == {202, 429}
+        assert (answers[-1].reason, answers[-1].json["details"]["scope"]) == ("queue_full", "tenant")
+        assert service.ask("POST", "/sandbox/execs", run_of("true", wait=False), key=agent).status == 202
+        assert service.ask("POST", "/sandbox/execs", heavy, key=neighbour).status == 202
+
+
+@pytest.mark.guarantee(7)
+def test_bodies_that_never_end_are_bounded_for_all_requests_of_a_tenant(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with serving(tmp_path_factory.mktemp("bodies"), RINGFENCE_SERVER_MAX_BODY_BYTES="1048576") as service:
+        agent, neighbour = service.make_key("agent", "acme"), service.make_key("agent", "beta")
+        head = (
+            f"POST /sandbox/execs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {agent}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n"
+        ).encode()
+        with contextlib.ExitStack() as open_ones:
+            wires = [open_ones.enter_context(service.connect()) for _ in range(24)]
+            for wire in wires:
+                wire.sendall(head + b" " * 1_000_000)
+            refused, _, _ = select.select(wires, [], [], 10)
+            assert read_answer(refused[0]).reason == "queue_full"
+            assert service.ask("POST", "/sandbox/execs", run_of("true"), key=neighbour).status == 201
+        assert service.ask("POST", "/sandbox/execs", run_of("true"), key=agent).status == 201

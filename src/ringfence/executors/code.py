@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
-from ringfence.executors.beside import in_a_thread
+from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
@@ -51,7 +50,9 @@ class CodeExecutor:
         packages = None
         if operation.packages:
             await ctx.begun()  # what is built now may have to be fetched
-            packages = await asyncio.to_thread(self._environment, operation.packages, profile.tenant or LOCAL)
+            packages = await while_wanted(
+                profile.tenant, self._environment, operation.packages, profile.tenant or LOCAL
+            )
         spec = worker_spec(operation, profile.limits, packages, profile.tenant)
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)
@@ -66,11 +67,11 @@ class CodeExecutor:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
                 if operation.files or operation.inputs:
-                    await in_a_thread(worker.place, operation.files, operation.inputs)
+                    await in_a_thread(profile.tenant, worker.place, operation.files, operation.inputs)
                 ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(worker.harvest, profile.limits, keeping_of(ctx))
+                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx))
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
             except WorkerLost as lost:
                 failure = lost

@@ -62,7 +62,7 @@ class FsExecutor:
                 broker = FsBroker({**workspace.areas(), **self._temporary(ctx.scope)})
                 return broker.perform(operation, caps, inline=profile.output_inline)
 
-        return await in_a_thread(perform)
+        return await in_a_thread(profile.tenant, perform)
 
 
 def caps_of(limits: Limits) -> FsCaps:

@@ -48,7 +48,7 @@ class ProposalExecutor:
                         return _listed(proposals.waiting(project), inline=profile.output_inline)
             raise InvalidRequest("there is no such operation on proposals", reason="unknown_operation")
 
-        return await in_a_thread(perform)
+        return await in_a_thread(profile.tenant, perform)
 
 
 def _committed(pending: Pending, report: CommitReport) -> BrokerOutcome:

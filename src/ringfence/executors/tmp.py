@@ -80,7 +80,10 @@ class TmpExecutor:
     async def execute(self, ctx: ExecCtx, operation: TmpOperation) -> BrokerOutcome:
         """Carry out `operation` for the scope of the call, under the profile's limits; see `TmpBroker.perform`."""
         ctx.session()  # whose file broker is the only one that writes to a space
-        return await in_a_thread(lambda: self._broker().perform(operation, scope=ctx.scope, limits=ctx.profile.limits))
+        profile = ctx.profile
+        return await in_a_thread(
+            profile.tenant, lambda: self._broker().perform(operation, scope=ctx.scope, limits=profile.limits)
+        )
 
 
 class TmpBroker:

@@ -69,7 +69,7 @@ class WorkspaceExecutor:
             ):
                 return _carry_out(session, operation, ctx, look)
 
-        outcome = await in_a_thread(perform)
+        outcome = await in_a_thread(ctx.profile.tenant, perform)
         await self._record(ctx, session_id, outcome)
         if outcome.operation == WsSnapshot.kind:
             ctx.afterwards(partial(self._settle, ctx, session_id, str(outcome.out["snapshot_id"])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from signal import Signals
 from typing import TYPE_CHECKING
@@ -87,6 +88,7 @@ class Running:
         self._stirred: set[asyncio.Future[None]] = set()
         self._task: asyncio.Task[ExecutionResult] | None = None
         self._killed = False
+        self._way_in: ThreadPoolExecutor | None = None
 
     # --- for the run ---
 
@@ -122,6 +124,8 @@ class Running:
             raise
         finally:
             self._controls = None
+            if self._way_in is not None:
+                self._way_in.shutdown(wait=False)
             try:
                 await afterwards()
             finally:
@@ -309,7 +313,10 @@ class Running:
             Unavailable: Nobody listens there.
         """
         controls = self._require_controls()
-        return await asyncio.to_thread(controls.connect, port)
+        if self._way_in is None:
+            # of its own: a guest that accepts nothing has whoever connects wait, and nobody else
+            self._way_in = ThreadPoolExecutor(1, "ringfence-way-in")
+        return await self._loop.run_in_executor(self._way_in, controls.connect, port)
 
     def _require_controls(self) -> Controls:
         self._require_loop()

@@ -69,6 +69,13 @@ class ExecForm:
         """The skill on whose behalf it runs."""
         return self.correlation.skill_id
 
+    @property
+    def weight(self) -> int:
+        """How many bytes of content it holds while it waits."""
+        request = self.request
+        files = sum(map(len, (*request.files.values(), *request.inputs.values())))
+        return len(request.code) + len(request.stdin) + files
+
     def digest(self) -> str:
         """Return what tells this request from another; whether somebody waits for the answer does not."""
         return hashlib.sha256(canonical_body(self.body).encode()).hexdigest()

@@ -26,7 +26,7 @@ from ringfence.service.exec_form import ExecForm, require_trusted_preload
 from ringfence.service.exec_lookup import Lookup, sees
 from ringfence.service.exec_store import ExecStore, Promised, key_digest
 from ringfence.service.exec_views import View
-from ringfence.service.live import Live, claim_by
+from ringfence.service.live import Live, claim_by, too_heavy
 from ringfence.service.recent import Recent
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ class Execs:
         if self._takes_nothing():
             raise _draining()
         require_trusted_preload(who, form)
-        refusal = self._admission.refusal_of(claim_by(who, form.correlation))
+        claim = claim_by(who, form.correlation)
+        refusal = self._admission.refusal_of(claim) or too_heavy(self._live.values(), who, form)
         if key is None and wait:
             if refusal is not None:
                 raise refusal

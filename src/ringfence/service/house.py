@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -66,6 +67,8 @@ class House:
     """How many requests that change something are being answered."""
     idle: asyncio.Event = field(default_factory=_set_event)
     calls: Calls = field(default_factory=Calls)
+    bodies: Counter[str] = field(default_factory=Counter)
+    """How many bytes of requests that are not answered yet each tenant has here."""
     looked_at: float = float("-inf")
     """When the disk was last looked at for whoever has no key; see `health.is_well`."""
     was_writable: bool = True

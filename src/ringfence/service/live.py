@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ringfence.errors import Overloaded
 from ringfence.evidence.projections.exec_row import COLUMNS
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.service import exec_views
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from ringfence.service.calls import GrantShown
     from ringfence.service.exec_form import ExecForm
     from ringfence.service.exec_views import View
+
+
+MOST_WAITING_BYTES: Final = 256 * 1024 * 1024
+_LIGHT: Final = 64 * 1024
+_ADVICE_SECONDS: Final = 5
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +77,24 @@ class Live:
     def line(self) -> View:
         """Return it as a line of a list."""
         return {**self.row(), "evidence_id": None, "error_code": None, "reason": None, "operation": "code_run"}
+
+
+def too_heavy(lives: Iterable[Live], who: Principal, form: ExecForm) -> Overloaded | None:
+    """Return why a request is too much to be kept beside those of its tenant that wait, if it is.
+
+    How many may wait says nothing of how large they are, and all of them are in memory.
+    """
+    if form.weight <= _LIGHT:
+        return None
+    waiting = sum(live.form.weight for live in lives if live.who.tenant == who.tenant and live.status is Status.QUEUED)
+    if waiting + form.weight <= MOST_WAITING_BYTES:
+        return None
+    return Overloaded(
+        "the executions of this tenant that wait hold as many bytes as they may",
+        scope="tenant",
+        limit=MOST_WAITING_BYTES,
+        retry_after_seconds=_ADVICE_SECONDS,
+    )
 
 
 def claim_by(who: Principal, correlation: Correlation) -> Claim:

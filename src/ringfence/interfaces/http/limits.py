@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Final
+
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, Overloaded
 from ringfence.interfaces.http.door import house_of
 from ringfence.interfaces.http.problem import response
+from ringfence.service.callers import Principal
+
+_BODIES_OF_A_TENANT: Final = 8
+"""How many of the largest bodies a tenant may have under way; of smaller ones, as many more."""
+_ADVICE_SECONDS: Final = 5
 
 
 class Limits:
@@ -21,7 +29,8 @@ class Limits:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        settings = house_of(HTTPConnection(scope)).settings
+        house = house_of(HTTPConnection(scope))
+        settings = house.settings
         most = settings.max_body_bytes
         if _size_of_head(scope) > settings.max_header_bytes:
             await _refuse(_headers_too_large(settings.max_header_bytes), scope, receive, send)
@@ -29,18 +38,55 @@ class Limits:
         if _said_length(scope) > most:
             await _refuse(_body_too_large(most), scope, receive, send)
             return
-        received = 0
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, send)
+            return
+        body = _Body(receive, most, house.bodies, scope)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            body.forget()
 
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > most:
-                    raise _body_too_large(most)
-            return message
 
-        await self._app(scope, counted if scope["type"] == "http" else receive, send)
+class _Body:
+    """One body on its way in, counted with those of its tenant: all of them are in memory until they are answered."""
+
+    def __init__(self, receive: Receive, most: int, bodies: Counter[str], scope: Scope) -> None:
+        self._receive = receive
+        self._most = most
+        self._bodies = bodies
+        self._scope = scope
+        self._tenant = ""
+        self._received = 0
+
+    async def receive(self) -> Message:
+        """Take some of it; nobody asks for it before its caller is known."""
+        message = await self._receive()
+        if message["type"] == "http.request" and message.get("body"):
+            self._count(len(message["body"]))
+        return message
+
+    def forget(self) -> None:
+        """Give back what was counted."""
+        self._bodies[self._tenant] -= self._received
+        if not self._bodies[self._tenant]:
+            del self._bodies[self._tenant]
+
+    def _count(self, size: int) -> None:
+        if not self._received:
+            principal = self._scope.get("state", {}).get("principal")
+            self._tenant = principal.tenant if isinstance(principal, Principal) else ""
+        self._received += size
+        self._bodies[self._tenant] += size
+        if self._received > self._most:
+            raise _body_too_large(self._most)
+        if self._bodies[self._tenant] > _BODIES_OF_A_TENANT * self._most:
+            raise Overloaded(
+                "the requests of this tenant that are under way hold as many bytes as they may",
+                scope="tenant",
+                limit=_BODIES_OF_A_TENANT * self._most,
+                retry_after_seconds=_ADVICE_SECONDS,
+            )
 
 
 async def _refuse(error: InvalidRequest, scope: Scope, receive: Receive, send: Send) -> None:
