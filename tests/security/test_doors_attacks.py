@@ -211,3 +211,41 @@ def test_bodies_that_never_end_are_bounded_for_all_requests_of_a_tenant(
             assert read_answer(refused[0]).reason == "queue_full"
             assert service.ask("POST", "/sandbox/execs", run_of("true"), key=neighbour).status == 201
         assert service.ask("POST", "/sandbox/execs", run_of("true"), key=agent).status == 201
+
+
+PAGE = """
+import http.server
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(302)
+        for line in {lines!r}:
+            self.send_header(*line)
+        self.send_header('Content-Length', '0')
+        self.end_headers()
+print('up', flush=True)
+http.server.HTTPServer(('127.0.0.1', 8000), Page).serve_forever()
+"""
+CLIMBING = ["/%2e%2e/%2E%2e/keys", "/.%2e/keys", ".\t./.\t./keys", "..%2fkeys", "a/../../keys", "//evil.example/"]
+
+
+@pytest.mark.needs("native")
+@pytest.mark.guarantee(13)
+def test_a_page_of_a_guest_gives_no_orders_to_browsers_caches_or_proxies(service: Service, agent: str) -> None:
+    orders = {
+        "X-Accel-Redirect": "/internal/keys",
+        "X-Sendfile": "/etc/shadow",
+        "Cache-Control": "public, max-age=99999",
+        "CDN-Cache-Control": "public",
+        "Set-Cookie": "a=b",
+        "Speculation-Rules": '"/x"',
+        "Link": "</x>; rel=preload",
+    }
+    lines = [*orders.items(), *(("Location", where) for where in CLIMBING), ("Content-Type", "text/html")]
+    asked = run_of(PAGE.format(lines=lines), "python", ports=[8000], wait_ms=20_000)
+    process = service.ask("POST", "/sandbox/processes", asked, key=agent).json["process_id"]
+    answer = service.ask("GET", f"/sandbox/processes/{process}/ports/8000/", key=agent)
+    service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)
+    assert (answer.status, answer.headers["content-type"]) == (302, "text/html")
+    assert answer.headers["cache-control"] == "no-store"
+    assert not {name.lower() for name in orders if name != "Cache-Control"} & answer.headers.keys()
+    assert "location" not in answer.headers

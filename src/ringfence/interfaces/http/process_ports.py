@@ -8,6 +8,7 @@ can reach nothing of ours.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
@@ -41,20 +42,20 @@ _NOT_FORWARDED: Final = frozenset(
         *("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "origin", "referer"),
     }
 )
-# what would speak to the browser in our name: cookies, storage, workers, other sites, how this page may be used
-_NOT_RETURNED: Final = frozenset(
+# What says something about the content alone. Everything else could speak in our name: to the browser (cookies,
+# storage, workers, policies), to a cache that serves others too, or to a proxy before us that obeys what it passes on.
+_RETURNED: Final = frozenset(
     {
-        *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-        *("proxy-authenticate", "www-authenticate", "set-cookie", "set-cookie2", "strict-transport-security"),
-        *("clear-site-data", "service-worker-allowed", "alt-svc", "public-key-pins", "expect-ct", "nel", "report-to"),
-        *("reporting-endpoints", "content-security-policy", "content-security-policy-report-only", "x-frame-options"),
-        *("permissions-policy", "feature-policy", "cross-origin-opener-policy", "cross-origin-embedder-policy"),
-        *("cross-origin-resource-policy", "origin-agent-cluster", "refresh", "sourcemap", "x-request-id", "server"),
-        *("access-control-allow-origin", "access-control-allow-credentials", "access-control-expose-headers"),
-        *("access-control-allow-methods", "access-control-allow-headers", "access-control-max-age", "link"),
-        *("x-content-type-options", "referrer-policy", "content-length", "location", "content-location"),
+        *("content-type", "content-encoding", "content-language", "content-disposition", "content-range"),
+        *("accept-ranges", "allow", "etag", "last-modified", "retry-after", "vary"),
     }
 )
+_ORDERS: Final = (
+    *("x-accel-", "x-sendfile", "x-lighttpd-", "x-litespeed-", "x-reproxy-", "x-varnish", "x-cache", "x-forwarded"),
+    *("x-frame-", "x-content-type-", "x-xss-", "x-permitted-", "x-dns-", "x-real-", "x-request-", "x-ringfence-"),
+)
+"""Of the names that are everybody's own, those which somebody on the way has made his."""
+_CLIMBS: Final = re.compile(r"\.\.|\\|[\x00-\x20]|%2e|%2f|%5c", re.IGNORECASE)  # a browser reads `%2e` as a dot
 _A_STRANGERS_PAGE: Final = {
     "Content-Security-Policy": "sandbox allow-scripts allow-forms",
     "X-Content-Type-Options": "nosniff",
@@ -158,7 +159,7 @@ class Exchange:
         """Return the headers that go back: none that speaks in our name, and a redirect only within the process."""
         kept: dict[str, str] = {}
         for name, value in ((name.decode("ascii"), value.decode("latin-1")) for name, value in head.headers):
-            if name not in _NOT_RETURNED and not name.startswith("sec-"):
+            if name in _RETURNED or (name.startswith("x-") and not name.startswith(_ORDERS)):
                 kept[name] = value
             elif name == "location" and (inside := self._inside(value)) is not None:
                 kept[name] = inside
@@ -169,7 +170,7 @@ class Exchange:
         for origin in (f"http://localhost:{self._port}", f"http://127.0.0.1:{self._port}"):
             if location == origin or location.startswith(f"{origin}/"):
                 location = location.removeprefix(origin) or "/"
-        if ".." in location or "\\" in location or location.startswith("//"):
+        if _CLIMBS.search(location) or location.startswith("//"):
             return None  # up and out of the prefix, or to another host
         if location.startswith("/"):
             return self._prefix + location
