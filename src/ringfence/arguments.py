@@ -15,6 +15,7 @@ from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.pool.decide import PoolPolicy
+from ringfence.operation import WORKING_DIRECTORY
 
 # the usual types first: asking an abstract one is slow, and this is on the way of every run
 _TEXTS = (str, bytes)
@@ -40,6 +41,15 @@ def pool_policy(pool_size: int | None) -> PoolPolicy:
     if not _is_whole(pool_size) or pool_size < 0:
         raise InvalidRequest(f"pool_size must be a whole number from 0, not {pool_size!r}", reason="invalid_pool_size")
     return replace(PoolPolicy(), min_idle=min(PoolPolicy().min_idle, pool_size), max_idle=pool_size)
+
+
+def directory(cwd: object) -> str:
+    """Return where a program starts: a directory of its workspace, absolute or relative to the usual one."""
+    if cwd is None:
+        return WORKING_DIRECTORY
+    from ringfence.operation.path import workspace_path  # not at the top: most programs start where all do
+
+    return workspace_path(cwd if not isinstance(cwd, str) or cwd.startswith("/") else f"work/{cwd}")
 
 
 def switched_off(executors: object) -> frozenset[str]:

@@ -186,9 +186,10 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         preload: Iterable[str] = (),
         limits: Limits | None = None,
         commit: str | None = None,
+        cwd: str | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        """Run code of one of the languages; `files` appear in its working directory."""
+        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in."""
         request = ExecutionRequest(
             code,
             language,
@@ -202,6 +203,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             preload,
             limits,
             commit,
+            cwd,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -426,4 +428,5 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             packages=arguments.strings("packages", request.packages) or self._packages,
             preload=arguments.strings("preload", request.preload) or self._preload,
             session_id=self._session_id,
+            cwd=arguments.directory(request.cwd),
         )

@@ -35,6 +35,7 @@ def run(
     memory_mb: int | None = None,
     limits: Limits | None = None,
     commit: str | None = None,
+    cwd: str | None = None,
     session_id: str | None = None,
     isolation: str = "auto",
     security_mode: str = "strict",
@@ -69,6 +70,7 @@ def run(
         preload,
         arguments.with_memory(limits, memory_mb),
         commit,
+        cwd,
     )
     manager = SandboxManager(
         session_id,

@@ -245,6 +245,8 @@ class Job:
     limits: Limits
     most_output: int | None = None
     """After how many bytes of output it is ended; None is never, and what is too much is cut."""
+    cwd: str | None = None
+    """The directory it starts in, where that is not the usual one."""
 
 
 @dataclass(frozen=True, slots=True)

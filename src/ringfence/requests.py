@@ -33,6 +33,8 @@ class ExecutionRequest:
     limits: Limits | None = None
     commit: str | None = None
     """What becomes of what it changes in its project: kept `always`, kept once somebody agrees (`ask`), or `never`."""
+    cwd: str | None = None
+    """The directory it starts in, `/workspace/…` or relative to the work directory."""
 
 
 class OutputStream:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.errors import Denied
-from ringfence.operation.code import Language
+from ringfence.operation.code import WORKING_DIRECTORY, Language
 
 if TYPE_CHECKING:
     from ringfence.operation.brokered import Brokered
@@ -67,6 +67,8 @@ def exec_form(operation: CodeRun, asking: Asking) -> dict[str, Any]:
         form["packages"] = list(operation.packages)
     if operation.preload:
         form["preload"] = list(operation.preload)
+    if operation.cwd != WORKING_DIRECTORY:
+        form["cwd"] = operation.cwd
     body = {"exec": form, **_around(asking)}
     if operation.files:
         body["files"] = _files(operation.files)

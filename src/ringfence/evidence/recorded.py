@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.described import CannotTell, content_of
-from ringfence.operation.code import CodeRun, Language
+from ringfence.operation.code import WORKING_DIRECTORY, CodeRun, Language
 from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
@@ -69,6 +69,8 @@ def operation_digest(operation: Operation, session_id: str | None = None) -> str
         }
         if operation.process_id is not None:
             told["process_id"] = operation.process_id
+        if operation.cwd != WORKING_DIRECTORY:
+            told["cwd"] = operation.cwd
     if session_id is not None:
         told["session_id"] = session_id
     return "sha256:" + _sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode())
@@ -93,6 +95,7 @@ def operation_to_bytes(operation: Operation) -> bytes:
         "preload": list(operation.preload),
         "session_id": operation.session_id,
         "process_id": operation.process_id,
+        "cwd": operation.cwd,
     }
     return json.dumps(form, sort_keys=True).encode()
 
@@ -117,6 +120,7 @@ def operation_from_bytes(content: bytes) -> Operation | CannotTell:
             preload=tuple(form["preload"]),
             session_id=form["session_id"],
             process_id=form.get("process_id"),
+            cwd=form.get("cwd", WORKING_DIRECTORY),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InvalidRequest):
         return CannotTell("the recorded operation cannot be read")

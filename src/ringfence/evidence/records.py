@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ringfence.evidence import decided, described, effects
 from ringfence.evidence.correlation import Correlation
 from ringfence.evidence.documents import papers_of
-from ringfence.operation.code import CodeRun
+from ringfence.operation.code import WORKING_DIRECTORY, CodeRun
 from ringfence.outcome import ExecutionResult, Status
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ _COMMON = (
     "side_effect",
 )
 _USED = ("calls", "bytes_in", "bytes_out", "cpu_ms", "gpu_ms", "file_count")
-WORKING_DIRECTORY: Final = "/workspace/work"
 _MOUNTS: Final = [
     {"target": "/workspace/inputs", "mode": "ro"},
     {"target": "/workspace/work", "mode": "rw"},
@@ -281,7 +280,7 @@ def _of_operation(operation: Operation) -> Members:
     }
     if isinstance(operation, CodeRun):
         members["language"] = members["cmd"] = str(operation.language)
-        members["cwd"] = WORKING_DIRECTORY
+        members["cwd"] = effects.harmless_text(operation.cwd)
         if operation.process_id is not None:
             members["process_id"] = operation.process_id
         if operation.env:

@@ -13,7 +13,7 @@ from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.isolation.pool.keeper import Keeper
-from ringfence.operation import CodeRun, Language
+from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.isolation import isolation_of
@@ -58,7 +58,8 @@ class CodeExecutor:
             require_terminal(operation.language)
             spec = replace(spec, terminal=True)
         program = operation.language, operation.code, operation.args, operation.env, operation.stdin
-        job = Job(*program, profile.limits, ctx.most_output)
+        cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
+        job = Job(*program, profile.limits, ctx.most_output, cwd)
         if not self._keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):

@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # `typing` and `threading` are not imported here: every p
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+_CANNOT_START = 126
 _READY = encode(Kind.READY)
 _REHEARSAL = encode(
     Kind.START,
@@ -102,6 +103,7 @@ def _attach(job_fd: int, terminal: list[int] | None) -> None:
 def become_guest(job: dict[str, Any]) -> NoReturn:
     """Run the job's code in this very process and end with its exit code."""
     tighten(job)
+    _start_in(job.get("cwd"))
     os.environ.update(job["env"])
     if job["language"] == "bash":
         # CPython ignores these two; a shell's children expect the default
@@ -110,6 +112,18 @@ def become_guest(job: dict[str, Any]) -> NoReturn:
         os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)  # noqa: S606  the job itself
     _reseed()
     _finish(_execute(job["code"], job["args"]))
+
+
+def _start_in(cwd: str | None) -> None:
+    """Go to the directory that the job starts in; where there is none, it has failed as a program without one does."""
+    if cwd is None:
+        return
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        sys.stderr.write(f"ringfence: {cwd}: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(_CANNOT_START)
 
 
 def tighten(job: dict[str, Any]) -> None:

@@ -16,8 +16,11 @@ MAX_STDIN_BYTES = 64 * 1024 * 1024
 MAX_INPUT_BYTES = 256 * 1024 * 1024
 MAX_INPUT_FILES = 10_000
 MAX_ENVIRONMENT_BYTES = 128 * 1024
+WORKING_DIRECTORY = "/workspace/work"
+"""Where every program starts, unless it asks for another directory of its workspace."""
 MAX_PORTS = 16
 
+_LONGEST_PATH = 4095
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
@@ -49,6 +52,8 @@ class CodeRun:
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     session_id: str | None = None
+    cwd: str = WORKING_DIRECTORY
+    """The directory of the box that it starts in."""
     ports: tuple[int, ...] = ()
     """What it listens on, and whoever may reach into its box may connect to; each has to be granted."""
     process_id: str | None = None
@@ -92,14 +97,24 @@ def check(operation: CodeRun) -> None:
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
             reason="invalid_session_id",
         )
+    if operation.cwd != WORKING_DIRECTORY:
+        _check_directory(operation.cwd)
     if operation.process_id is not None:
         _check_cell(operation)
+
+
+def _check_directory(cwd: object) -> None:
+    _check_text("cwd", cwd, _LONGEST_PATH)
+    parts = str(cwd).split("/")
+    if parts[:2] != ["", "workspace"] or any(part in ("", ".", "..") for part in parts[2:]):
+        raise InvalidRequest(f"cwd must be /workspace/… without '..', not {str(cwd)[:100]!a}", reason="invalid_path")
 
 
 def _check_cell(operation: CodeRun) -> None:
     if not _is_named(_SESSION_ID, operation.process_id):
         raise InvalidRequest("process_id is no name of a process", reason="invalid_name")
-    if operation.args or operation.stdin or operation.files or operation.inputs or operation.env or operation.packages:
+    brought = operation.args or operation.stdin or operation.files or operation.inputs or operation.env
+    if brought or operation.packages or operation.cwd != WORKING_DIRECTORY:
         raise InvalidRequest("a cell is code alone: what else it needs, the session was begun with")
 
 

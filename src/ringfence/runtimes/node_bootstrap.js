@@ -20,6 +20,7 @@ const START = 2;
 const STARTED = 3;
 const LARGEST_JOB = 64 * 1024 * 1024;
 const NAME = '[eval]';
+const CANNOT_START = 126;
 const UNSETTLED_AWAIT = 13; // what Node exits with when the event loop runs dry below a top-level await
 
 // What V8 says of a script that has the syntax of an ES module.
@@ -82,6 +83,7 @@ function readExactly(size) {
 }
 
 function become(job) {
+  if (job.cwd !== undefined) startIn(job.cwd);
   Object.assign(process.env, job.env);
   process.argv = [process.execPath, ...job.args];
   process.execArgv = [];
@@ -94,6 +96,15 @@ function become(job) {
     process.off('exit', leave);
     process.on('exit', leave);
   });
+}
+
+function startIn(cwd) {
+  try {
+    process.chdir(cwd);
+  } catch (error) {
+    fs.writeSync(2, `ringfence: ${cwd}: ${error.code}\n`);
+    process.reallyExit(CANNOT_START);
+  }
 }
 
 function keepOutput(name) {

@@ -10,11 +10,11 @@ import binascii
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ringfence import arguments
 from ringfence.authority.layers import read_overrides
 from ringfence.authority.levels import Commit, NetMode
 from ringfence.authority.limit_names import check_stated, stated
@@ -22,13 +22,13 @@ from ringfence.capability.limits import Limits
 from ringfence.errors import Denied, InvalidRequest
 from ringfence.evidence.correlation import Correlation
 from ringfence.facade import ExecutionRequest
-from ringfence.operation.path import WORKSPACE, workspace_path
+from ringfence.operation import WORKING_DIRECTORY
+from ringfence.operation.path import workspace_path
 from ringfence.service.callers import Access, Principal
 from ringfence.workspaces.place import check_names
 
 KINDS: Final = ("python", "shell", "bash", "javascript", "typescript")
 """What `exec.kind` may be; `bash` is another word for `shell`."""
-WORKING_DIRECTORY: Final = f"{WORKSPACE}/work"
 _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _COMMANDS: Final = {
     "python": ("python", "python3"),
@@ -102,9 +102,7 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
     asked = body["exec"]
     kind = "shell" if asked["kind"] == "bash" else asked["kind"]
     code, args = _program(kind, asked)
-    cwd = _cwd(asked.get("cwd"))
-    if cwd != WORKING_DIRECTORY:
-        code = _from_directory(kind, cwd, code)
+    cwd = arguments.directory(asked.get("cwd"))
     timeout, limits, commit = _asked(body.get("policy_overrides") or {})
     request = ExecutionRequest(
         code=code,
@@ -119,6 +117,7 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
         preload=asked.get("preload") or (),
         limits=limits,
         commit=commit,
+        cwd=cwd,
     )
     known = replace(correlation, project_id=project_id)
     return ExecForm(body, request, project_id, known, cwd, under_grant=GRANT_MEMBER in body)
@@ -209,21 +208,6 @@ def _program(kind: str, asked: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]
 def _script(path: str) -> str:
     where = workspace_path(path if path.startswith("/") else f"work/{path}")
     return _SCRIPT.format(path=where, directory=where.rpartition("/")[0])
-
-
-def _cwd(cwd: str | None) -> str:
-    if cwd is None:
-        return WORKING_DIRECTORY
-    return workspace_path(cwd if cwd.startswith("/") else f"work/{cwd}")
-
-
-def _from_directory(kind: str, cwd: str, code: str) -> str:
-    if kind != "shell":
-        # wrapped into another program, the code would be hidden from whoever judges it
-        raise InvalidRequest(
-            f"exec.cwd other than {WORKING_DIRECTORY} is for kind shell", reason="not_in_this_version", field="exec.cwd"
-        )
-    return f"cd -- {shlex.quote(cwd)} || exit; {code}"
 
 
 def _asked(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None, str | None]:

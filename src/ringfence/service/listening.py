@@ -39,7 +39,7 @@ def only_service_of(home: Path) -> Iterator[None]:
             raise Unavailable(
                 f"another service has {home}" + (f" (process {pid})" if pid.isdigit() else ""),
                 reason="service_running",
-                fix="use that one (MCP is at its /mcp), end it first, or give this one a home of its own with RINGFENCE_HOME",
+                fix="use that one (it has MCP at /mcp), end it, or give this one a home of its own with RINGFENCE_HOME",
             ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

@@ -177,6 +177,8 @@ class ParkedWorker:
             "cpu_seconds": max(1, int(job.limits.cpu_seconds)),
             "data_bytes": self.meter.data_limit(job.limits),
         }
+        if job.cwd is not None:
+            message["cwd"] = job.cwd
         if attached is not None:
             message["attached"] = {"terminal": attached.terminal}
         return memoryview(encode(Kind.START, json.dumps(message).encode()))
