@@ -249,3 +249,21 @@ def test_a_page_of_a_guest_gives_no_orders_to_browsers_caches_or_proxies(service
     assert answer.headers["cache-control"] == "no-store"
     assert not {name.lower() for name in orders if name != "Cache-Control"} & answer.headers.keys()
     assert "location" not in answer.headers
+
+
+@pytest.mark.guarantee(7)
+def test_no_tenant_takes_every_connection_with_streams(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with serving(tmp_path_factory.mktemp("streams"), RINGFENCE_SERVER_MAX_CONNECTIONS="8") as service:
+        agent, neighbour = service.make_key("agent", "acme"), service.make_key("agent", "beta")
+        run = service.ask("POST", "/sandbox/execs", run_of("sleep 600", wait=False), key=agent).json["exec_id"]
+        asking = f"GET /sandbox/execs/{run}/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {agent}\r\n\r\n"
+        with contextlib.ExitStack() as open_ones:
+            said = []
+            for _ in range(6):
+                wire = open_ones.enter_context(service.connect())
+                wire.sendall(asking.encode())
+                said.append(wire.recv(12))
+                if b"200" not in said[-1]:
+                    wire.close()
+            assert said == [b"HTTP/1.1 200"] * 4 + [b"HTTP/1.1 503"] * 2
+            assert service.ask("GET", "/sandbox/execs", key=neighbour).status == 200

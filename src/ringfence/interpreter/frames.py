@@ -18,6 +18,8 @@ from ringfence.outcome import Artifact
 
 _HEADER = struct.Struct(">BI")
 MOST_FRAME_BYTES = 48 * 1024 * 1024
+MOST_OUTPUT_FRAME_BYTES = 1024 * 1024
+"""Of what a cell prints: the driver passes it on in far smaller pieces."""
 MOST_VALUE_CHARACTERS = 64 * 1024
 MOST_ARTIFACTS = 32
 MOST_MARKS = 512 * 1024
@@ -78,7 +80,8 @@ class Reader:
         start = 0
         while len(self._buffer) - start >= _HEADER.size:
             kind, size = _HEADER.unpack_from(self._buffer, start)
-            if kind not in Frame.__members__.values() or size > MOST_FRAME_BYTES:
+            most = MOST_FRAME_BYTES if kind == Frame.DONE else MOST_OUTPUT_FRAME_BYTES
+            if kind not in Frame.__members__.values() or size > most:
                 raise BrokenSession("the interpreter's output is not made of frames")
             end = start + _HEADER.size + size
             if len(self._buffer) < end:

@@ -67,6 +67,8 @@ class House:
     """How many requests that change something are being answered."""
     idle: asyncio.Event = field(default_factory=_set_event)
     calls: Calls = field(default_factory=Calls)
+    requests: Counter[str] = field(default_factory=Counter)
+    """How many requests of each tenant are being answered, streams and terminals among them."""
     bodies: Counter[str] = field(default_factory=Counter)
     """How many bytes of requests that are not answered yet each tenant has here."""
     looked_at: float = float("-inf")

@@ -53,12 +53,20 @@ class Gate:
             is_work = scope.get("method", "GET") not in _READING
             if house.draining and is_work:
                 raise Unavailable("the service is about to end", reason="draining", retry_after_seconds=5)
+            _require_share(house, known)
         except RingfenceError as refused:
             await response(refused)(scope, receive, send)
             return
         connection.state.principal = known
-        with house.working() if is_work else nullcontext():
-            await self._app(scope, receive, send)
+        tenant = "" if known is None else known.tenant
+        house.requests[tenant] += 1
+        try:
+            with house.working() if is_work else nullcontext():
+                await self._app(scope, receive, send)
+        finally:
+            house.requests[tenant] -= 1
+            if not house.requests[tenant]:
+                del house.requests[tenant]
 
 
 def _key(connection: HTTPConnection) -> str | None:
@@ -76,6 +84,17 @@ def _key(connection: HTTPConnection) -> str | None:
 
 async def _is_valid(house: House, key: str) -> bool:
     return await house.keys.find(key) is not None
+
+
+def _require_share(house: House, known: Principal | None) -> None:
+    """Refuse a tenant whose requests, streams and terminals have half of all connections: the rest is the others'.
+
+    An admin is never refused here, who may have to end some of them.
+    """
+    if known is None or known.may():
+        return
+    if house.requests[known.tenant] >= max(1, house.settings.max_connections // 2):
+        raise Unavailable("too many connections of this tenant are open", reason="too_many_connections")
 
 
 def _require_own_host(connection: HTTPConnection, house: House) -> None:
