@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ringfence.attachment import Attachment
 from ringfence.authority.caller import Caller
 from ringfence.authority.grant import Grant
 from ringfence.authority.levels import RiskLevel
@@ -33,7 +34,6 @@ from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, St
 from ringfence.ports import (
     EVERYTHING,
     AlsoWrite,
-    Attachment,
     Begin,
     Ending,
     EvidenceSink,

@@ -11,9 +11,9 @@ from ringfence.outcome import ExecutionResult, Status
 from ringfence.ports import ExecCtx, Executor
 
 if TYPE_CHECKING:
+    from ringfence.attachment import Observed
     from ringfence.capability.limits import Limits
     from ringfence.interpreter.conversation import Cell
-    from ringfence.ports import Observed
     from ringfence.processes.registry import Registry
 
 

@@ -12,6 +12,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
 from ringfence import operation as operations
+from ringfence.attachment import Attachment
 from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
@@ -33,7 +34,7 @@ from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
-from ringfence.ports import Attachment, Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep
+from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission

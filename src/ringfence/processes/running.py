@@ -16,8 +16,8 @@ from ringfence.processes.records import Ended, Started
 from ringfence.processes.ring import Piece, Ring
 
 if TYPE_CHECKING:
+    from ringfence.attachment import Controls, Observed
     from ringfence.interpreter.conversation import Conversation
-    from ringfence.ports import Controls, Observed
 
 KEPT_BYTES = 1024 * 1024
 """How much of each output is kept; older bytes are lost, and counted."""

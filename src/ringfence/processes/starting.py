@@ -13,11 +13,11 @@ from ringfence.processes.registry import Registry
 from ringfence.processes.running import Running, check_size
 
 if TYPE_CHECKING:
+    from ringfence.attachment import Attachment
     from ringfence.authority.profile import Profile
     from ringfence.interpreter.conversation import Conversation
     from ringfence.operation import CodeRun
     from ringfence.outcome import ExecutionResult
-    from ringfence.ports import Attachment
 
 _LEAST_IDLE_SECONDS = 1.0
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from ringfence.attachment import Observed
 from ringfence.errors import Denied, InvalidRequest, QuotaExceeded, Unavailable
 from ringfence.outcome import ExecutionResult, Layers, SandboxType, Status
-from ringfence.ports import Observed
 from ringfence.processes.records import Started
 from ringfence.processes.registry import Bounds, Registry
 from ringfence.processes.running import Running

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ringfence.attachment import Attachment, Observed
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.isolation.capture import Capture
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import OnOutput
-from ringfence.ports import Attachment, Observed, WorkerLost
+from ringfence.ports import WorkerLost
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.parked import ParkedWorker

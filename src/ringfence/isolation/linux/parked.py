@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
 from ringfence.isolation.capture import Capture, Listener
 from ringfence.isolation.linux.anchor import Anchor
@@ -22,17 +23,7 @@ from ringfence.isolation.linux.meter import Meter
 from ringfence.isolation.linux.watching import Farewell, Feed, Watch, said
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.outcome import Layers, OnOutput, SandboxType
-from ringfence.ports import (
-    EVERYTHING,
-    Attachment,
-    Begin,
-    Ending,
-    Harvest,
-    Job,
-    Keeping,
-    WorkerLost,
-    WorkerSpec,
-)
+from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, WorkerLost, WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
