@@ -24,7 +24,7 @@ from typing import Any
 
 STDOUT, STDERR, DONE = 1, 2, 3
 MOST_VALUE = 65_536
-MOST_SHOWN_BYTES = 32 * 1024 * 1024
+MOST_SHOWN_BYTES = 8 * 1024 * 1024
 CHUNK = 1 << 16
 
 

@@ -17,7 +17,7 @@ from enum import IntEnum
 from ringfence.outcome import Artifact
 
 _HEADER = struct.Struct(">BI")
-MOST_FRAME_BYTES = 48 * 1024 * 1024
+MOST_FRAME_BYTES = 12 * 1024 * 1024
 MOST_OUTPUT_FRAME_BYTES = 1024 * 1024
 """Of what a cell prints: the driver passes it on in far smaller pieces."""
 MOST_VALUE_CHARACTERS = 64 * 1024
