@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -181,7 +182,8 @@ print(sum(reason(register, presented) is None for _ in range(30)))
 
 def test_processes_never_spend_more_than_a_grant_allows(databases: Databases) -> None:
     command = [sys.executable, "-c", SPEND, str(databases.home), databases.url or ""]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=there) for _ in range(3)]
     assert sum(int(process.communicate()[0]) for process in running) == 40
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -89,7 +90,8 @@ os.kill(os.getpid(), 9)
 
 
 def test_the_log_of_a_killed_process_is_adopted_with_its_open_begins(databases: Databases) -> None:
-    subprocess.run([sys.executable, "-c", DIE, databases.home, databases.url or ""])
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", DIE, databases.home, databases.url or ""], env=there)
     database = databases.open()
     # a server takes a moment to see that a session is over
     while (log := take(database)).log_id != "lg-dead":
