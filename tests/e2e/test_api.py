@@ -73,14 +73,15 @@ import ringfence
 from ringfence import SandboxManager
 
 manager = SandboxManager()
-assert ringfence.run("print(1)").stdout == "1\\n"
+assert ringfence.run("print(open('f').read())", files={"f": "1"}).stdout == "1\\n"
 assert asyncio.run(manager.execute_code("python", "print(1)")).stdout == "1\\n"
 parents = {pid for pair in manager.pool_pids() for pid in pair}
 child = os.fork()
 if child == 0:
     code = 1
     try:
-        assert ringfence.run("print(2)").stdout == "2\\n"
+        # with a file, which a thread puts there: those of the parent are not here
+        assert ringfence.run("print(open('f').read())", files={"f": "2"}).stdout == "2\\n"
         # a manager from before the fork must not hand out its parent's workers
         ids = {asyncio.run(manager.execute_code("python", "print(2)")).stdout for _ in range(5)}
         assert ids == {"2\\n"}

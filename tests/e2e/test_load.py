@@ -53,8 +53,8 @@ def look() -> Host:
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
     return Host(
         descriptors=len(os.listdir("/proc/self/fd")),
-        # the loop's own helpers come as they are needed, up to a bound that is not ours
-        threads=sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate()),
+        # the loop's own helpers, and those that move files, come as they are needed, up to a bound
+        threads=sum(not thread.name.startswith(("asyncio_", "ringfence-work")) for thread in threading.enumerate()),
         cgroups=len(glob.glob(f"/sys/fs/cgroup/**/ringfence-{os.getpid()}-*/rf-*", recursive=True)),
         mounts=Path("/proc/self/mountinfo").read_text().count("\n"),
         zombies=sum(map(is_our_zombie, pids)),

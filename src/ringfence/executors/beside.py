@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
@@ -64,3 +65,7 @@ def _threads() -> ThreadPoolExecutor:
     from concurrent.futures import ThreadPoolExecutor  # not at the top: a run that leaves no files needs none
 
     return ThreadPoolExecutor(_MOST_THREADS, "ringfence-work")
+
+
+# a forked child has none of the threads, and would wait for them for ever
+os.register_at_fork(after_in_child=_threads.cache_clear)
