@@ -48,8 +48,9 @@ class PatientSocket:
 
     def is_quiet(self) -> bool:
         """Whether the other side neither closed it nor said what nobody asked for, so that it can be used again."""
-        readable, _, _ = select.select([self._sock], [], [], 0)
-        return not readable
+        looked = select.poll()  # unlike `select`, it knows descriptors beyond the thousandth
+        looked.register(self._sock, select.POLLIN)
+        return not looked.poll(0)
 
     def abort(self) -> None:
         """Wake whoever waits on it, from another thread."""
