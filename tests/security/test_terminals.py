@@ -361,7 +361,7 @@ async def test_whoever_is_in_the_network_of_a_box_has_no_privilege_and_goes_with
             assert set(status["Uid"].split()) == {"65534"}
             assert os.readlink(f"/proc/{inside}/ns/net") != os.readlink("/proc/self/ns/net")
             # nothing at 0, 1 and 2, and its channel; what it handed out it closes in a moment
-            while len(os.listdir(f"/proc/{inside}/fd")) != 4:
+            while len(os.listdir(f"/proc/{inside}/fd")) != 4:  # noqa: ASYNC110  another process does it
                 await asyncio.sleep(0)
         else:
             with pytest.raises(PermissionError):  # it is in another user's namespace, also for who started it
