@@ -17,9 +17,11 @@ from tests.command_line import ringfence, said, told
 from tests.unit.skills.example import put
 
 from ringfence import Denied, InvalidRequest, SandboxManager, SkillsProvider, Status, ToolDenied, Unavailable
+from ringfence.authority.caller import Caller
 from ringfence.interfaces.http.app import build
 from ringfence.interfaces.http.server import Server
-from ringfence.service.callers import Access
+from ringfence.service.callers import Access, Principal
+from ringfence.service.exec_form import read_exec
 from ringfence.service.exec_opening import open_execs
 from ringfence.service.house import House, open_house
 from ringfence.service.settings import ServiceSettings
@@ -391,6 +393,14 @@ async def test_an_execution_on_behalf_of_a_skill_is_held_to_its_manifest(tmp_pat
         assert (status, refused["reason"]) == (403, "limit_exceeds_ceiling")
         status, refused = await run("python", "1", skill_id="no.such")
         assert (status, refused["reason"]) == (404, "not_found")
+
+
+async def test_a_skill_that_is_gone_when_its_execution_comes_to_run_is_not_run_without_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (house, _):
+        form = read_exec({"ephemeral": True, "skill_id": "add.one", "exec": {"kind": "python", "code": "print('RAN')"}})
+        with pytest.raises(InvalidRequest) as refused:  # as after a restart, with what was promised before it
+            await house.execs.submit(Principal(Caller("acme"), Access.AGENT, "k"), form)
+    assert refused.value.reason == "not_found"
 
 
 async def test_whoever_leaves_a_service_takes_his_call_with_him(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from ringfence.service.exec_store import ExecStore
 from ringfence.service.execs import Execs, Runs
 
 if TYPE_CHECKING:
-    from ringfence.evidence.correlation import Correlation
     from ringfence.facade import SandboxManager
     from ringfence.service.callers import Principal
     from ringfence.service.calls import GrantShown
+    from ringfence.service.exec_form import ExecForm
     from ringfence.service.house import House
     from ringfence.service.settings import ServiceSettings
 
@@ -25,11 +25,11 @@ _TENANTS_IN_LINE = 4
 def open_execs(house: House) -> Execs:
     """Return the queue of `house`; `Execs.start` takes over what an earlier service had promised."""
 
-    def runs_for(who: Principal, project_id: str | None, correlation: Correlation) -> Runs:
-        return _as_skill(house, house.manager_for(who, project_id, correlation), correlation)
+    def runs_for(who: Principal, form: ExecForm) -> Runs:
+        return _as_skill(house, house.manager_for(who, form.project_id, form.correlation), form)
 
-    async def runs_under(who: Principal, shown: GrantShown, project_id: str | None, correlation: Correlation) -> Runs:
-        return _as_skill(house, await house.manager_under(who, shown, project_id, correlation), correlation)
+    async def runs_under(who: Principal, shown: GrantShown, form: ExecForm) -> Runs:
+        return _as_skill(house, await house.manager_under(who, shown, form.project_id, form.correlation), form)
 
     return Execs(
         runs_for,
@@ -43,11 +43,16 @@ def open_execs(house: House) -> Execs:
     )
 
 
-def _as_skill(house: House, manager: SandboxManager, correlation: Correlation) -> Runs:
-    """Return what runs within the manifest of the skill that is named, where there is one of that name."""
-    skill_id = correlation.skill_id
-    # a name that is no skill's is a name of the caller's own, and says nothing about what is allowed
-    return manager if skill_id is None or skill_id not in house.skills else manager.on_behalf_of(skill_id)
+def _as_skill(house: House, manager: SandboxManager, form: ExecForm) -> Runs:
+    """Return what runs within the manifest of the skill that is named.
+
+    One that was asked for and is gone by now, as after a restart, is refused when it comes to run: never run without
+    its bounds. A name among the correlation alone that is no skill's is the caller's own, and allows nothing.
+    """
+    skill_id = form.skill_id
+    if skill_id is None or ("skill_id" not in form.body and skill_id not in house.skills):
+        return manager
+    return manager.on_behalf_of(skill_id)
 
 
 def caps_of(settings: ServiceSettings) -> Caps:

@@ -50,8 +50,8 @@ class Runs(Protocol):
         ...
 
 
-ManagerFor = Callable[[Principal, str | None, Correlation], Runs]
-ManagerUnder = Callable[[Principal, GrantShown, str | None, Correlation], Awaitable[Runs]]
+ManagerFor = Callable[[Principal, ExecForm], Runs]
+ManagerUnder = Callable[[Principal, GrantShown, ExecForm], Awaitable[Runs]]
 
 
 class Answer(NamedTuple):
@@ -342,12 +342,11 @@ class Execs:
             self._admission.leave(turn)
 
     async def _manager(self, live: Live) -> Runs:
-        project_id, correlation = live.form.project_id, live.form.correlation
         if live.shown is None:
-            return self._manager_for(live.who, project_id, correlation)
+            return self._manager_for(live.who, live.form)
         if self._manager_under is None:
             raise InternalError("this queue takes no grants")
-        return await self._manager_under(live.who, live.shown, project_id, correlation)
+        return await self._manager_under(live.who, live.shown, live.form)
 
     def _conclude(self, live: Live) -> None:
         if live.result is not None:
