@@ -1,9 +1,8 @@
-"""Puts the routes of the service together: whichever resources this version has, behind one gate."""
+"""Puts the routes of the service together, behind one gate."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Final
 
 from fastapi import FastAPI
@@ -31,11 +30,9 @@ def build(house: House) -> FastAPI:
     problem.install(app)
     app.state.routers = []
     for name in RESOURCES:
-        found = f"ringfence.interfaces.http.{name}"
-        if importlib.util.find_spec(found) is not None:
-            router = importlib.import_module(found).router
-            app.include_router(router)
-            app.state.routers.append(router)
+        router = importlib.import_module(f"ringfence.interfaces.http.{name}").router
+        app.include_router(router)
+        app.state.routers.append(router)
     app.state.mcp = McpRoute(house)
     app.router.routes.append(app.state.mcp.route())
     # the last one added is the first that a request meets
