@@ -125,6 +125,12 @@ def _mcp_suites() -> str | None:
     return mcp_programs.missing()
 
 
+def _btrfs() -> str | None:
+    if os.geteuid() != 0:
+        return "only root may mount one"
+    return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -134,6 +140,7 @@ CHECKS = {
     "biscuit": _biscuit,
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
+    "btrfs": _btrfs,
 }
 
 

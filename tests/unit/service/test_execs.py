@@ -114,7 +114,8 @@ async def house(home: Path, *, caps: Caps | None = None, dies: bool = False, **m
 
     store = ExecStore(database)
     execs = Execs(
-        lambda who, form: Manager(who, form.project_id, form.correlation), store, Finder(database, home), clock=clock, identifiers=TimeOrdered(), caps=caps or Caps(instance=2),
+        lambda who, form: Manager(who, form.project_id, form.correlation),
+        store, Finder(database, home), clock=clock, identifiers=TimeOrdered(), caps=caps or Caps(instance=2),
         drain_seconds=5, **more,
     )  # fmt: skip
     try:

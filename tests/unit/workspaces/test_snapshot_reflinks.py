@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,7 @@ from ringfence.capability.limits import MIB, Limits
 from ringfence.workspaces import snapshot_store, snapshots
 from ringfence.workspaces.session import SessionWorkspace
 
-MAKE = shutil.which("mkfs.btrfs")
-pytestmark = pytest.mark.skipif(MAKE is None or os.geteuid() != 0, reason="needs root and mkfs.btrfs")
+pytestmark = pytest.mark.needs("btrfs")
 LIMITS = Limits(disk_bytes=128 * MIB)
 
 
@@ -25,7 +23,7 @@ def shared(tmp_path: Path) -> Iterator[Path]:
     mounted.mkdir()
     with image.open("wb") as file:
         file.truncate(400 * MIB)
-    subprocess.run([str(MAKE), "-q", image], check=True)
+    subprocess.run(["mkfs.btrfs", "-q", image], check=True)
     done = subprocess.run(["mount", "-o", "loop", image, mounted], check=False)
     if done.returncode:
         pytest.skip("no loop device can be mounted here")
