@@ -164,15 +164,13 @@ async def test_what_is_typed_breaks_the_silence_too(isolation: str, tmp_path: Pa
         assert (await process.wait()).stdout == "done\n"
 
 
+@pytest.mark.needs("node")
 async def test_a_javascript_process_has_pipes_and_no_terminal(isolation: str, tmp_path: Path) -> None:
     code = (
         "process.stdin.on('data', d => { console.log('got ' + String(d).trim()); process.exit(0) }); console.log('up')"
     )
     async with opened(isolation, tmp_path) as manager:
-        try:
-            process = await manager.start_process(code=code, language="javascript")
-        except Unavailable as missing:
-            pytest.skip(str(missing))
+        process = await manager.start_process(code=code, language="javascript")
         await until(process, b"up\n")
         await process.send(b"one\n")
         assert (await process.wait()).stdout == "up\ngot one\n"
