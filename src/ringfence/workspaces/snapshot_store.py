@@ -37,9 +37,13 @@ MOST_PACKS: Final = 96
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 
 
-def new_id() -> str:
-    """Return an id that no snapshot ever had; later ones sort after earlier ones."""
-    return f"snap_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+def new_id(store: int) -> str:
+    """Return an id that no snapshot ever had; it sorts after those there are, however fast they follow each other."""
+    now_ms = time.time_ns() // 1_000_000
+    earlier = ids(store)
+    if earlier:
+        now_ms = max(now_ms, int(earlier[-1].removeprefix("snap_")[:12], 16) + 1)
+    return f"snap_{now_ms:012x}{os.urandom(10).hex()}"
 
 
 @contextmanager
@@ -262,7 +266,7 @@ def collect(store: int) -> None:
 def _merge(store: int, needed: set[bytes]) -> None:
     """Write what all packs hold into one, and remove them; a content that is damaged stops it before that."""
     old = _packs(store)
-    snapshot_id = new_id()
+    snapshot_id = new_id(store)
     with Contents(store) as contents, pack_draft(store, snapshot_id) as fd:
         wanted = [digest for digest in sorted(needed) if contents.knows(digest)]
         packer = Packer(fd, held=lambda _digest, _size: False, most_bytes=2**62)

@@ -74,7 +74,7 @@ def take(session: SessionWorkspace, label: str, limits: Limits, *, look: Look = 
                 limit=MOST_SNAPSHOTS,
                 fix="delete one that nobody needs",
             )
-        snapshot_id = stored.new_id()
+        snapshot_id = stored.new_id(store)
         room = STORE_TIMES_QUOTA * limits.disk_bytes - stored.taken_bytes(store)
         with stored.Contents(store) as contents, stored.pack_draft(store, snapshot_id) as pack_fd:
             before = stored.newest(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +169,15 @@ def test_another_process_that_had_the_old_directory_open_writes_to_the_new_one(
         other.write_file("b", "2")
         assert third.usage().inodes == 2
     assert files.list_files() == ["a", "b"]
+
+
+def test_lists_are_oldest_first_also_when_the_clock_stands_still(
+    files: AgentWorkspace, session: SessionWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write_file("a", "12345")
+    monkeypatch.setattr(time, "time_ns", lambda: 1_794_827_775_000_000_000)
+    taken = [snapshots.take(session, str(n), LIMITS).info for n in range(8)]
+    assert snapshots.infos(session) == taken
 
 
 def test_lists_are_oldest_first_with_labels_and_sizes(files: AgentWorkspace, session: SessionWorkspace) -> None:
