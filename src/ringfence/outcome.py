@@ -32,6 +32,7 @@ class SandboxType(StrEnum):
     NATIVE = "native"
     BWRAP = "bwrap"
     DOCKER = "docker"
+    GVISOR = "gvisor"
     AIO = "aio"
     SUBPROCESS = "subprocess"
 

@@ -230,6 +230,9 @@ class WorkerSpec:
     open_files: int = _DEFAULT.open_files
     file_bytes: int = _DEFAULT.file_bytes
     pids: int = _DEFAULT.pids
+    memory_bytes: int | None = None
+    """The most memory it will ever have, where that is fixed when it is started; None where a run brings its own."""
+    cpus: float | None = None
     terminal: bool = False
     """Whether it can open a terminal, of the box's own; what nobody looks at has none."""
 
@@ -355,6 +358,8 @@ class Backend(Protocol):
     """A kind of isolation: it only knows how to start a parked worker."""
 
     name: str
+    fixes_limits: bool
+    """Whether memory and processors are bounded when a worker starts, so that its spec has to say them."""
 
     def start(self, spec: WorkerSpec) -> Worker:
         """Build and seal one worker; blocks for some milliseconds.

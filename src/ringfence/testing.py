@@ -230,6 +230,7 @@ class ScriptedBackend:
     """Implements `ports.Backend` in memory; safe to use from any thread."""
 
     name = "scripted"
+    fixes_limits = False
 
     def __init__(
         self,

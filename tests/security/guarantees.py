@@ -30,4 +30,9 @@ GUARANTEES = {
     25: "A snapshot is whole or absent, a damaged one is refused, and nothing changes what a policy says nobody may.",
     26: "A skill does and keeps no more than manifest, policy and grant allow, and no schema makes us fetch or stall.",
     27: "Whoever answers in the service's place gets no key, no terminal, no more than an answer's time and memory.",
+    28: "Retrieval reaches nothing but public addresses, by any spelling, redirect or race, and stops at its caps.",
+    29: "A container is shut in as a native box is, believed in nothing it says, and never outlives its owner.",
+    30: "Code under gVisor meets a kernel of its own, and whatever it multiplies into on the host stays in one cgroup.",
+    31: "An AIO service is believed in nothing it did not do, and no session ever gets the instance of another.",
+    32: "Code that was granted names reaches those and nothing else; without the proxy there is no network at all.",
 }

@@ -38,6 +38,9 @@ class Isolation(StrEnum):
     AUTO = "auto"
     NATIVE = "native"
     BWRAP = "bwrap"
+    DOCKER = "docker"
+    GVISOR = "gvisor"
+    AIO = "aio"
 
 
 @dataclass(frozen=True, slots=True)

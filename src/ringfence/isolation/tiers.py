@@ -13,6 +13,7 @@ class FirstAvailable:
     """Implements `ports.Backend` by settling, once, on one of several."""
 
     name = "auto"
+    fixes_limits = False
 
     def __init__(self, tiers: tuple[Callable[[], Backend], ...]) -> None:
         """Try `tiers` in order, strongest first; every one of them isolates for real."""

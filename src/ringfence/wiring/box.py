@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
+from ringfence.errors import IsolationUnavailable
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.tiers import FirstAvailable
@@ -41,6 +42,8 @@ def make_backend(settings: Settings) -> Backend:
             return bwrap_backend(settings)
         case Isolation.AUTO:
             return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
+        case Isolation.DOCKER | Isolation.GVISOR | Isolation.AIO:
+            raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
 
 
 def native_backend(settings: Settings) -> Backend:

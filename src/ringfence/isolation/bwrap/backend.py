@@ -47,6 +47,7 @@ class BwrapBackend:
     """Implements `ports.Backend` with the system's bubblewrap."""
 
     name = Isolation.BWRAP.value
+    fixes_limits = False
 
     def __init__(
         self,

@@ -50,6 +50,7 @@ class NativeBackend:
     """Implements `ports.Backend` with namespaces, Landlock, seccomp and cgroups of this kernel."""
 
     name = Isolation.NATIVE.value
+    fixes_limits = False
 
     def __init__(
         self,
