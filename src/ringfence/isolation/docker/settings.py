@@ -37,6 +37,8 @@ class EngineSettings:
     """The profile to hold containers to; without one it is ours."""
     readonly_root: bool = True
     """Whether the image's own files cannot be written; off only for images that cannot live with it."""
+    remote: bool | None = None
+    """Whether the engine is on another machine, and sees none of our files; without a word its address decides."""
 
     def __post_init__(self) -> None:
         """Refuse what the engine's command would take for an option, or for nothing."""
