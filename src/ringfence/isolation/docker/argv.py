@@ -178,4 +178,4 @@ def _tmpfs(dialect: Dialect, where: str, size: int, inodes: int, execute: str, *
 
 def _quoted(part: str) -> str:
     """Write one part of a list with commas, which a path may have too, as the engines read it."""
-    return '"' + part.replace('"', '""') + '"' if set(part) & set(',"\n') else part
+    return '"' + part.replace('"', '""') + '"' if set(part) & set(',"\r\n') else part

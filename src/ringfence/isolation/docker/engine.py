@@ -18,6 +18,8 @@ from ringfence.isolation.docker.settings import EngineSettings
 PATIENCE_SECONDS: Final = 15.0
 """How long the engine may take to answer a question; one that takes longer counts as hung."""
 
+_GONE: Final = re.compile(r"no such container|already in progress|no container with", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -126,7 +128,7 @@ class Engine:
             try:
                 self.ask("rm", "--force", "--volumes", name)
             except IsolationUnavailable as refusal:
-                if not re.search(r"no such container|already in progress|no container with", str(refusal), re.IGNORECASE):
+                if not _GONE.search(str(refusal)):
                     raise
 
     def ran_out_of_memory(self, name: str, since: float, until: float) -> bool:
