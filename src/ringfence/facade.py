@@ -118,6 +118,8 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             arguments.choice(Isolation, config.isolation, "isolation"),
             arguments.choice(SecurityMode, config.security_mode, "security_mode"),
             config.require_cgroups,
+            config.ceilings or {},
+            config.net_ceiling,
         )
         self._settings = wiring.Settings(
             home=Path(config.home) if config.home is not None else wiring.default_home(),

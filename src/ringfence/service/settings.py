@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ringfence.authority import units
+from ringfence.authority.levels import NetMode
 from ringfence.errors import InvalidRequest
 
 OTHER_SECTIONS: Final = frozenset({"observe", "workspace"})
@@ -54,6 +56,25 @@ class ServiceSettings:
     max_concurrent_per_user: int = 0
     max_concurrent_per_space: int = 0
     pool_size: int | None = None
+    max_memory: int | None = None
+    """The most memory of any run, in bytes."""
+    max_cpu: float | None = None
+    network: str | None = None
+    """The most network of any run."""
+
+    def ceilings(self) -> dict[str, float]:
+        """Return what no run gets more of, whatever the policy says."""
+        said = {"memory_bytes": self.max_memory, "cpus": self.max_cpu}
+        return {name: most for name, most in said.items() if most is not None}
+
+    def require_rules_for_network(self) -> None:
+        """Refuse a network that nobody has said the bounds of.
+
+        Raises:
+            InvalidRequest: More than none is asked for, and there is no policy.
+        """
+        if self.network not in (None, str(NetMode.NONE)) and self.policy is None:
+            raise _wrong("the settings", "sandbox.network", f"{self.network} needs a policy that says which hosts")
 
     @property
     def is_loopback(self) -> bool:
@@ -110,10 +131,10 @@ def settings_from(written: Mapping[str, Any], place: str, environment: Mapping[s
             found[name] = known[name].read(value, partial(_wrong, place, f"{section}.{name}"))
     for section, known in _SECTIONS.items():
         for name, kind in known.items():
-            variable = f"RINGFENCE_{section}_{name}".upper()
-            text = environment.get(variable, "").strip()
-            if text:
-                found[name] = kind.read(kind.parse(text), partial(_wrong, "the environment", variable))
+            for variable in (f"{section}_{name}".upper(), f"RINGFENCE_{section}_{name}".upper()):
+                text = environment.get(variable, "").strip()
+                if text and (variable.startswith("RINGFENCE_") or variable in _WITHOUT_PREFIX):
+                    found[name] = kind.read(kind.parse(text), partial(_wrong, "the environment", variable))
     return replace(usual_settings(), **found)
 
 
@@ -167,6 +188,17 @@ def _is_host(text: str) -> bool:
     return _HOST.match(text) is not None and (":" not in text or _HEX_ADDRESS.match(text) is not None)
 
 
+def _size(value: Any, wrong: Callable[[str], InvalidRequest]) -> int:
+    try:
+        return units.size(value)
+    except InvalidRequest as error:
+        raise wrong(f"{error}") from None
+
+
+_NETWORKS: Final = tuple(str(mode) for mode in NetMode)
+_SIZE: Final = _Kind(_size, str)
+_WITHOUT_PREFIX: Final = frozenset({"SANDBOX_POOL_SIZE", "SANDBOX_MAX_MEMORY", "SANDBOX_MAX_CPU", "SANDBOX_NETWORK"})
+"""The variables that a compose file of the source documents sets; ours, with the prefix, stand above them."""
 _PATH: Final = _text(lambda text: text.startswith(("/", "~")), "an absolute path")
 _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "server": {
@@ -195,6 +227,9 @@ _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "max_concurrent_per_user": _number(0, 1024),
         "max_concurrent_per_space": _number(0, 1024),
         "pool_size": _number(0, 1024),
+        "max_memory": _SIZE,
+        "max_cpu": _number(0.01, 1024, whole=False),
+        "network": _text(lambda text: text in _NETWORKS, f"one of {', '.join(_NETWORKS)}"),
     },
 }
 
