@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.docker.argv import OWN_FILES, OWN_MEMORY_BYTES, OWN_TASKS, Plan, mounts_of, run_argv
 from ringfence.isolation.docker.settings import EngineSettings
+from ringfence.outcome import Mount
 from ringfence.ports import WorkerSpec
 
 SPEC = WorkerSpec(disk_bytes=1 << 20, inodes=100, open_files=64, file_bytes=1 << 16, pids=32)
@@ -69,12 +70,18 @@ def test_the_workspace_is_exactly_three_mounts_and_only_the_inputs_are_of_the_ho
         "--tmpfs=/workspace/work:rw,exec,nosuid,nodev,size=1048576,nr_inodes=100,mode=0700,uid=1000,gid=1000",
         "--tmpfs=/workspace/artifacts:rw,noexec,nosuid,nodev,size=1048576,nr_inodes=100,mode=0700,uid=1000,gid=1000",
     ]
-    assert [word for word in mounted if "source=" in word] == [mounted[2]]
-    assert [str(mount) for mount in mounts_of(PLAN)] == [
-        "/home/ring/boxes/rf-1/inputs:/workspace/inputs:ro",
-        "tmpfs:/workspace/work:rw",
-        "tmpfs:/workspace/artifacts:rw",
-    ]
+    assert [word for word in mounted if "source=" in word] == [mounted[3]]
+    assert mounts_of(PLAN) == (
+        Mount("/home/ring/boxes/rf-1/inputs", "/workspace/inputs", "ro"),
+        Mount("tmpfs", "/workspace/work", "rw"),
+        Mount("tmpfs", "/workspace/artifacts", "rw"),
+    )
+
+
+def test_what_the_operator_shows_is_seen_for_reading_and_told() -> None:
+    plan = replace(PLAN, shown=(("/opt/arm", "/mnt/toolchain"),))
+    assert "--mount=type=bind,source=/opt/arm,target=/mnt/toolchain,readonly" in run_argv(EngineSettings(), plan)
+    assert mounts_of(plan)[3:] == (Mount("/opt/arm", "/mnt/toolchain", "ro"),)
 
 
 def test_every_directory_that_can_be_written_has_a_bound_on_bytes_and_on_files() -> None:

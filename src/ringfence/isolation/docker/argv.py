@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.isolation.docker.settings import EngineSettings
+from ringfence.outcome import Mount
 from ringfence.ports import WorkerSpec
 
 UID: Final = 1000
@@ -83,30 +84,20 @@ class Plan:
     inputs: Path | None = None
     """The directory that becomes `/workspace/inputs`; without one it is made in the container, and filled through the
     stream."""
+    shown: tuple[tuple[str, str], ...] = ()
+    """What else of the engine's machine is seen in it, and where, for reading."""
     labels: dict[str, str] = field(default_factory=dict)
     program: tuple[str, ...] = ()
     """What runs as its first process, with its arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """One of the three directories of the workspace, as the record of a run has it."""
-
-    source: str
-    target: str
-    read_only: bool
-
-    def __str__(self) -> str:
-        """Write it as `-v` would."""
-        return f"{self.source}:{self.target}:{'ro' if self.read_only else 'rw'}"
-
-
 def mounts_of(plan: Plan) -> tuple[Mount, ...]:
-    """Return what is mounted in the workspace: inputs, work and artifacts, and nothing else."""
+    """Return what is mounted in the workspace: inputs, work and artifacts; and what the operator shows beside it."""
     return (
-        Mount("tmpfs" if plan.inputs is None else str(plan.inputs), "/workspace/inputs", read_only=True),
-        Mount("tmpfs", "/workspace/work", read_only=False),
-        Mount("tmpfs", "/workspace/artifacts", read_only=False),
+        Mount("tmpfs" if plan.inputs is None else str(plan.inputs), "/workspace/inputs", "ro"),
+        Mount("tmpfs", "/workspace/work", "rw"),
+        Mount("tmpfs", "/workspace/artifacts", "rw"),
+        *(Mount(source, target, "ro") for source, target in plan.shown),
     )
 
 
@@ -153,9 +144,11 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     words += [
         _tmpfs(dialect, "/tmp", spec.disk_bytes, spec.inodes, "noexec", mode="1777"),
         _tmpfs(dialect, "/dev/shm", min(_SHM_BYTES, spec.disk_bytes), spec.inodes, "noexec", mode="1777"),
+        _tmpfs(dialect, "/home/sandbox", spec.disk_bytes, spec.inodes, "exec"),
         _inputs(dialect, plan),
         _tmpfs(dialect, "/workspace/work", spec.disk_bytes, spec.inodes, "exec"),
         _tmpfs(dialect, "/workspace/artifacts", spec.disk_bytes, spec.inodes, "noexec"),
+        *(_bind(source, target) for source, target in plan.shown),
     ]
     program, *arguments = plan.program
     return (*words, f"--entrypoint={program}", settings.image, *arguments)
@@ -164,9 +157,12 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
 def _inputs(dialect: Dialect, plan: Plan) -> str:
     if plan.inputs is None:
         return _tmpfs(dialect, "/workspace/inputs", plan.spec.disk_bytes, plan.spec.inodes, "noexec")
-    return "--mount=" + ",".join(
-        _quoted(part) for part in ("type=bind", f"source={plan.inputs}", "target=/workspace/inputs", "readonly")
-    )
+    return _bind(str(plan.inputs), "/workspace/inputs")
+
+
+def _bind(source: str, target: str) -> str:
+    parts = ("type=bind", f"source={source}", f"target={target}", "readonly")
+    return f"--mount={','.join(map(_quoted, parts))}"
 
 
 def _tmpfs(dialect: Dialect, where: str, size: int, inodes: int, execute: str, *, mode: str = "0700") -> str:

@@ -18,6 +18,7 @@ from ringfence.isolation.docker.settings import EngineSettings
 PATIENCE_SECONDS: Final = 15.0
 """How long the engine may take to answer a question; one that takes longer counts as hung."""
 
+_HERE: Final = ("unix://", "npipe://", "fd://")
 _GONE: Final = re.compile(r"no such container|already in progress|no container with", re.IGNORECASE)
 
 
@@ -29,6 +30,8 @@ class Container:
     pid: int
     """Of its first process, as the engine's machine counts them."""
     image_id: str
+    own_namespaces: tuple[str, ...] = ()
+    """Which namespaces the engine says it made for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +70,29 @@ class Engine:
             )
         return said.strip()
 
-    def start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Run the engine's command in the foreground with pipes as its streams: a container, attached.
+    def is_remote(self) -> bool:
+        """Whether the engine is on another machine, by the operator's word or by its address.
+
+        Raises:
+            IsolationUnavailable: Its command does not say where it is.
+        """
+        settings = self.settings
+        if settings.remote is not None:
+            return settings.remote
+        if settings.url is not None:
+            return not settings.url.startswith(_HERE)
+        said = self.ask(*self.dialect.is_remote).strip() if self.dialect.is_remote else ""
+        return said == "true" or ("://" in said and not said.startswith(_HERE))
+
+    def attach(self, argv: Sequence[str], stdin: int, stdout: int, complaints: int) -> subprocess.Popen[bytes]:
+        """Run a command of the engine in the foreground, on these descriptors.
 
         Raises:
             IsolationUnavailable: There is no such command.
         """
         try:
-            return subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                # what interrupts us must not take the containers of runs that are still to be ended properly
-                start_new_session=True,
-                bufsize=0,
-            )
+            # what interrupts us must not take the containers of runs that are still to be ended properly
+            return subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=complaints, start_new_session=True)
         except OSError as error:
             raise self._no_command(error) from error
 
@@ -94,7 +104,12 @@ class Engine:
         """
         form = self._form(self.ask("inspect", "--type", "container", name))
         try:
-            return Container(str(form["Id"]), int(form["State"]["Pid"]), str(form["Image"]))
+            return Container(
+                str(form["Id"]),
+                int(form["State"]["Pid"]),
+                _with_algorithm(str(form["Image"])),
+                _namespaces(form["HostConfig"]),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise IsolationUnavailable(f"the container engine describes {name} without {error}") from error
 
@@ -179,6 +194,13 @@ class Engine:
             reason="engine_missing",
             fix="install docker, podman or nerdctl, or name one with docker.command",
         )
+
+
+def _namespaces(config: dict[str, Any]) -> tuple[str, ...]:
+    """Read off what the engine was told which namespaces a container does not share with its host or another."""
+    modes = {"net": "NetworkMode", "pid": "PidMode", "ipc": "IpcMode", "uts": "UTSMode", "cgroup": "CgroupnsMode"}
+    shared = re.compile(r"host|container:|ns:")
+    return ("mnt", *(kind for kind, mode in modes.items() if not shared.match(str(config.get(mode) or ""))))
 
 
 def _with_algorithm(digest: str) -> str:
