@@ -1,4 +1,4 @@
-"""The container backend: parked workers behind `docker run -i`, so that no question to the engine is on a run's path."""
+"""The container backend: workers parked behind `docker run -i`, with no question to the engine on a run's path."""
 
 from __future__ import annotations
 

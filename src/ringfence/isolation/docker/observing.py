@@ -25,7 +25,9 @@ NOT_OBSERVED: Final = (
     "`argv`"
 )
 NO_USER_NAMESPACE: Final = "the container shares this machine's user ids: its user 1000 is the machine's"
-NAMESPACES_TOLD: Final = "only root may look at another user's namespaces: which ones the container has, its engine says"
+NAMESPACES_TOLD: Final = (
+    "only root may look at another user's namespaces: which ones the container has, its engine says"
+)
 _MEMORY_V1: Final = re.compile(rb"^\d+:[a-z,]*\bmemory\b[a-z,]*:(/.+)$", re.MULTILINE)
 _UNIFIED: Final = re.compile(rb"^0::(/.+)$", re.MULTILINE)
 
@@ -38,7 +40,7 @@ class Sight:
     worker: observe.Observation
     membership: bytes
     is_complete: bool
-    """Whether the namespaces were seen; this user may not look at those of others, and then they are the engine's word."""
+    """Whether the namespaces were seen; only root may look at those of others, and else they are the engine's word."""
 
 
 def layers_of(container: engine.Container, hello: Hello, host: Mapping[str, str]) -> Layers:
