@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence.authority.levels import NetMode
+from ringfence.authority.profile import Isolation
 from ringfence.clock import SystemClock
 from ringfence.config import SandboxConfig
 from ringfence.database.address import default_database, open_database
@@ -183,6 +184,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             policy_file=settings.policy,
             database=url,
             pool_size=settings.pool_size,
+            isolation=settings.isolation or Isolation.AUTO,
             workspace_root=settings.root_for(runtime_mode()),
             skills=directories,
             ceilings=settings.ceilings(),

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ringfence.authority import units
 from ringfence.authority.levels import NetMode
+from ringfence.authority.profile import Isolation
 from ringfence.errors import InvalidRequest
 
 OTHER_SECTIONS: Final = frozenset({"observe", "workspace"})
@@ -56,6 +57,8 @@ class ServiceSettings:
     max_concurrent_per_user: int = 0
     max_concurrent_per_space: int = 0
     pool_size: int | None = None
+    isolation: str | None = None
+    """The kind of box for every run, where it is not to be the first that starts."""
     max_memory: int | None = None
     """The most memory of any run, in bytes."""
     max_cpu: float | None = None
@@ -196,6 +199,7 @@ def _size(value: Any, wrong: Callable[[str], InvalidRequest]) -> int:
 
 
 _NETWORKS: Final = tuple(str(mode) for mode in NetMode)
+_ISOLATIONS: Final = tuple(str(kind) for kind in Isolation)
 _SIZE: Final = _Kind(_size, str)
 _WITHOUT_PREFIX: Final = frozenset({"SANDBOX_POOL_SIZE", "SANDBOX_MAX_MEMORY", "SANDBOX_MAX_CPU", "SANDBOX_NETWORK"})
 """The variables that a compose file of the source documents sets; ours, with the prefix, stand above them."""
@@ -227,6 +231,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "max_concurrent_per_user": _number(0, 1024),
         "max_concurrent_per_space": _number(0, 1024),
         "pool_size": _number(0, 1024),
+        "isolation": _text(lambda text: text in _ISOLATIONS, f"one of {', '.join(_ISOLATIONS)}"),
         "max_memory": _SIZE,
         "max_cpu": _number(0.01, 1024, whole=False),
         "network": _text(lambda text: text in _NETWORKS, f"one of {', '.join(_NETWORKS)}"),
