@@ -74,7 +74,7 @@ class Masks:
         """Return what of `data` can be shown, masked, and the rest, which may be the beginning of a value."""
         if self._pattern is None:
             return data, b""
-        shown = []
+        shown: list[bytes] = []
         at = 0
         begun = self._first_begun(data, 0)
         for found in self._pattern.finditer(data):
@@ -104,21 +104,26 @@ class Masks:
 class Masker:
     """One stream: holds back only what may be the beginning of a value, until that is known."""
 
-    __slots__ = ("_held", "_masks")
+    __slots__ = ("_held", "_masks", "found")
 
     def __init__(self, masks: Masks) -> None:
         """Nothing has come yet."""
         self._masks = masks
         self._held = b""
+        self.found = False
+        """Whether anything was masked."""
 
     def add(self, data: bytes) -> bytes:
         """Return what can be shown now that `data` has come."""
-        shown, self._held = self._masks.split(self._held + data)
+        whole = self._held + data
+        shown, self._held = self._masks.split(whole)
+        self.found = self.found or not whole.startswith(shown)
         return shown
 
     def finish(self) -> bytes:
         """Return what was held back; nothing more comes."""
-        rest, self._held = self._masks.mask(self._held), b""
+        rest, held, self._held = self._masks.mask(self._held), self._held, b""
+        self.found = self.found or rest != held
         return rest
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest
-from ringfence.secrets.masking import LEAST_BYTES, Masks, leaves
+from ringfence.masking import LEAST_BYTES, Masks, leaves
 
 VALUE = b'k9$Qz+/7"t\\w-secret_value~42'
 NAME = b"[secret:TOKEN]"
