@@ -34,10 +34,10 @@ class Capture:
 
     def add(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
-        if self._masker is not None:
-            data = self._masker.add(data)
-        if data:
+        if self._masker is None:
             self._take(data)
+        elif shown := self._masker.add(data):
+            self._take(shown)
 
     def _take(self, data: bytes) -> None:
         self.seen += len(data)
