@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import mcp_programs, postgres_server
+from tests import container_engine, mcp_programs, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -135,6 +135,16 @@ def _systemd() -> str | None:
     return None if shutil.which("systemd-analyze") else "systemd is not installed"
 
 
+def _docker() -> str | None:
+    return container_engine.missing()
+
+
+def _gvisor() -> str | None:
+    if shutil.which("runsc") is None:
+        return "runsc is not installed"
+    return container_engine.image_missing() if os.geteuid() == 0 else "only root may start one"
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -145,6 +155,8 @@ CHECKS = {
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
     "btrfs": _btrfs,
+    "docker": _docker,
+    "gvisor": _gvisor,
     "systemd": _systemd,
 }
 
@@ -159,11 +171,13 @@ def required() -> frozenset[str]:
     """Name what this run may not do without.
 
     A run as root that is followed by one as an ordinary user (`tools/test` promises it) leaves the tests of an ordinary
-    user to the second.
+    user to the second; the second has no engine where none lets that user in, and root's run had one.
     """
     names = {name.strip() for name in os.environ.get("RINGFENCE_REQUIRE", "").split(",")} - {""}
     if os.environ.get("RINGFENCE_USER_RUN") == "follows":
         names.discard("user")
+    if os.environ.get("RINGFENCE_USER_RUN") == "second":
+        names -= {"docker", "gvisor"}
     return frozenset(names)
 
 
