@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.contract.test_processes import *  # noqa: F403
 from tests.stream_box import BoxBackend
@@ -11,15 +9,18 @@ from tests.stream_box import BoxBackend
 from ringfence.wiring import box
 from ringfence.wiring.settings import Settings
 
-pytestmark = [pytest.mark.needs("bwrap"), pytest.mark.timeout(60)]
+del isolation  # noqa: F821  theirs names the backends of the contract
 
 
-@pytest.fixture
-def isolation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+@pytest.fixture(
+    name="isolation", params=[pytest.param("bwrap", marks=[pytest.mark.needs("bwrap"), pytest.mark.timeout(60)])]
+)
+def boxes_of_a_stream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The boxes of this directory, under the name of what builds them."""
 
     def backend(settings: Settings) -> BoxBackend:
         return BoxBackend(settings.files_home)
 
     monkeypatch.setattr(box, "bwrap_backend", backend)
-    return "bwrap"
+    name: str = request.param
+    return name

@@ -41,7 +41,7 @@ class Runs:
         *,
         files: dict[str, bytes] | None = None,
         keeping: Keeping = EVERYTHING,
-        limits: Limits = Limits(),  # noqa: B008  frozen
+        limits: Limits = Limits(),
     ) -> Harvest:
         """Run `code` in the session, and say what came of its files."""
         worker = self.backend.start(WorkerSpec(session_id=session, disk_bytes=limits.disk_bytes, inodes=limits.inodes))
@@ -149,7 +149,7 @@ def test_changes_wait_for_consent_or_are_refused_as_on_native(boxes: Runs, nativ
         asked = runs.run(code, "asked", keeping=Keeping(exec_id="ex_1", commit=Commit.ASK))
         assert asked.pending is not None
         assert (asked.pending.added, asked.pending.modified, asked.pending.deleted) == (("c",), ("a",), ("b",))
-        denied = runs.run(code, "asked", keeping=Keeping(denials=Denials(changes=("a",))))
+        denied = runs.run(code, "asked", keeping=Keeping(denials=Denials(changes=frozenset({"a"}))))
         assert (denied.changes.kept, denied.changes.denied) == (False, ("a",))
         assert runs.tree("asked") == before
 
