@@ -54,7 +54,9 @@ def make_backend(settings: Settings) -> Backend:
             return bwrap_backend(settings)
         case Isolation.AUTO:
             return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
-        case Isolation.DOCKER | Isolation.GVISOR | Isolation.AIO:
+        case Isolation.GVISOR:
+            return gvisor_backend(settings)
+        case Isolation.DOCKER | Isolation.AIO:
             raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
 
 
@@ -105,6 +107,23 @@ def bwrap_backend(settings: Settings) -> Backend:
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
+    )
+
+
+def gvisor_backend(settings: Settings) -> Backend:
+    """Return the backend that puts gVisor's kernel between a guest and this one."""
+    from ringfence.images.archive import default_cache
+    from ringfence.isolation.gvisor.backend import GvisorBackend
+    from ringfence.isolation.gvisor.rootfs import unpacked
+    from ringfence.workspaces.declared import read_only_mounts
+    from ringfence.workspaces.session import SessionWorkspace
+
+    return GvisorBackend(
+        home=settings.home,
+        rootfs=lambda: unpacked(default_cache()),
+        session=lambda session_id, tenant: SessionWorkspace.create(settings.files_home, session_id, tenant=tenant),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
     )
 
 
