@@ -38,6 +38,8 @@ SENTRY_TASKS: Final = 96
 TASKS_PER_PROCESS: Final = 8
 """A process of the guest is a process of the host with threads of its own, and wakes threads of the sentry: measured."""
 _SHARED_MEMORY: Final = 64 * MIB
+_QUEUED_SIGNALS: Final = 1024
+_INIT_FILES: Final = 4096
 _CPU_PERIOD_US: Final = 100_000
 _NAMESPACES: Final = ("pid", "ipc", "uts", "mount", "network")
 _CAPABILITY_SETS: Final = ("bounding", "effective", "inheritable", "permitted", "ambient")
@@ -76,10 +78,7 @@ def config_of(plan: Plan) -> dict[str, Any]:
             "cwd": "/",
             "capabilities": {each: [] for each in _CAPABILITY_SETS},
             "noNewPrivileges": True,
-            "rlimits": [
-                # counted by gVisor for the guest's user, threads too; one of them is the worker's init
-                {"type": "RLIMIT_NPROC", "soft": spec.pids + 1, "hard": spec.pids + 1},
-            ],
+            "rlimits": [{"type": f"RLIMIT_{name}", "soft": most, "hard": most} for name, most in _limits(spec)],
         },
         "root": {"path": ROOTFS, "readonly": True},
         "hostname": plan.name,
@@ -93,6 +92,16 @@ def config_of(plan: Plan) -> dict[str, Any]:
             },
         },
     }
+
+
+def _limits(spec: WorkerSpec) -> tuple[tuple[str, int], ...]:
+    return (
+        ("NPROC", spec.pids + 1),  # counted by gVisor for the guest's user, threads too; one of them is the init
+        ("NOFILE", max(spec.open_files, _INIT_FILES)),  # the init's; the worker has its own
+        ("SIGPENDING", _QUEUED_SIGNALS),
+        ("MSGQUEUE", 0),
+        ("CORE", 1),
+    )
 
 
 def _mounts(plan: Plan) -> list[dict[str, Any]]:

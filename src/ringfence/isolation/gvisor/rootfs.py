@@ -22,6 +22,12 @@ _MOUNT_POINTS = (
     *("workspace/inputs", "workspace/work", "workspace/artifacts", "home/sandbox", "tmp", "var/tmp", "proc", "dev"),
     *("sys", str(BOX_PACKAGES).lstrip("/")),
 )
+_ALIASES = (
+    ("/workspace/artifacts", "output"),
+    ("artifacts", "workspace/output"),
+    ("work", "workspace/code"),
+    ("work", "workspace/data"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,9 @@ def _extract(archive: Path, target: Path) -> None:
         tar.extractall(target, _plain(tar), numeric_owner=True)
     for name in _MOUNT_POINTS:
         (target / name).mkdir(parents=True, exist_ok=True)
+    for says, name in _ALIASES:
+        with contextlib.suppress(FileExistsError):
+            (target / name).symlink_to(says)
 
 
 def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

@@ -75,9 +75,10 @@ def give_up_everything(setup: dict[str, Any], home: str, of_init: tuple[int, ...
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_CORE, 1),  # 1 and not 0: where it is 0 the kernel still starts a handler of the host's
     ):
-        hard = resource.getrlimit(what)[1]
+        soft, hard = resource.getrlimit(what)
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (bound, bound))
+        if (soft, hard) != (bound, bound):  # gVisor keeps some of them, but lets only its bundle set them
+            resource.setrlimit(what, (bound, bound))
     kernel.no_new_privileges()
     _enter_landlock(told, home)
     _load_filters(told, setup["filters"].get(os.uname().machine, ()))
