@@ -84,6 +84,8 @@ def _extract(archive: Path, target: Path) -> None:
     for name in _MOUNT_POINTS:
         (target / name).mkdir(parents=True, exist_ok=True)
     for says, name in _ALIASES:
+        with contextlib.suppress(OSError):  # where the image has one of its own, with something in it
+            (target / name).rmdir()
         with contextlib.suppress(FileExistsError):
             (target / name).symlink_to(says)
 
