@@ -165,6 +165,7 @@ class GvisorBackend:
             raise
         box.meter.park()
         worker.init_pid = pid_of(box.pidfd)
+        worker.worker_pid = observing.part_of(worker.init_pid, observing.SENTRY)
         return worker
 
     def _require_cgroups(self, report: CgroupReport) -> None:
@@ -184,7 +185,7 @@ class GvisorBackend:
             if self._inputs is None:
                 self._inputs = Inputs(self._home)
             launcher = self._launchers.get(shown)
-            if launcher is not None and launcher.broken:
+            if launcher is not None and launcher.is_gone:
                 launcher.close()
                 launcher = None
             if launcher is None:

@@ -111,7 +111,7 @@ def _mounts(plan: Plan) -> list[dict[str, Any]]:
             "destination": "/dev/shm",  # noqa: S108  the box's own
             "type": "tmpfs",
             "source": "tmpfs",
-            "options": ["nosuid", "nodev", f"size={_SHARED_MEMORY}", "mode=1777"],
+            "options": ["nosuid", "nodev", f"size={min(_SHARED_MEMORY, plan.spec.disk_bytes)}", "mode=1777"],
         },
     ]
     return internal + [

@@ -188,7 +188,7 @@ def _become_box(wanted: dict[str, Any], fds: list[int]) -> NoReturn:
         kernel.die_with_parent(signal.SIGKILL)
         for entrance in entrances:
             os.write(entrance, b"0")  # first of all: what is made from here on is on the run's bill
-        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWCGROUP)
         kernel.mount(b"proc", b"/proc", b"proc", _INNER | kernel.MS_NOEXEC)
         _furnish(wanted)
         for number, fd in enumerate(streams):

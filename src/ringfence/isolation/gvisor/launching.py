@@ -13,6 +13,7 @@ from typing import Any
 
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.linux import channel, streams
+from ringfence.ports import WorkerLost
 
 _SOURCE = str(Path(__file__).resolve().parents[3])
 _BOOT = "import sys; sys.path.append({source!r}); from ringfence.isolation.gvisor.launcher import main; main({fd})"
@@ -32,7 +33,7 @@ class Launcher:
             IsolationUnavailable: The namespaces or mounts cannot be made here.
         """
         streams.occupy()
-        self.broken = False
+        self._broken = False
         self.owns_ids = os.geteuid() == 0
         self._asking = threading.Lock()
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,20 +91,26 @@ class Launcher:
 
         Raises:
             IsolationUnavailable: It could not be started.
+            WorkerLost: The launcher died; another one is needed.
         """
         with self._asking:
             try:
                 channel.send(self._channel, wanted, tuple(fds))
                 answer, received = channel.receive(self._channel)
             except OSError as error:
-                self.broken = True  # its next answer would be to this question
-                raise InternalError(f"the launcher of gVisor does not answer: {error}") from error
+                self._broken = True  # its next answer would be to this question
+                raise WorkerLost(f"the launcher of gVisor does not answer: {error}") from error
             if answer is None:
-                self.broken = True
-                raise InternalError("the launcher of gVisor is gone")
+                self._broken = True
+                raise WorkerLost("the launcher of gVisor is gone")
         if "failed" in answer:
             raise IsolationUnavailable(f"the box cannot be started: {answer['failed']}")
         return received[0]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether another one is needed."""
+        return self._broken or self._process.poll() is not None
 
     def close(self) -> None:
         """End it, and with it every box that is left."""

@@ -15,7 +15,6 @@ from ringfence.outcome import Layers
 SENTRY: Final = b"boot"
 GOFER: Final = b"gofer"
 _ROLES: Final = {SENTRY: "kernel", GOFER: "file server"}
-_OWN: Final = ("user", "mnt", "pid", "net", "ipc", "uts")
 _NO_CAPABILITIES: Final = 0
 HELD_CAPABILITIES: Final = (
     "gVisor's kernel keeps the capabilities by which it made its own empty root; they are good in its own user "
@@ -57,7 +56,7 @@ def layers_of(pid: int, hello: Hello, host: Mapping[str, str], *, cgroup: str, o
     empty = int(sentry.status["CapEff"], 16) == _NO_CAPABILITIES
     notes = (*(() if empty else (HELD_CAPABILITIES,)), *(() if owns_ids else (ONE_ID,)), *hello.notes)
     return Layers(
-        namespaces=_OWN,
+        namespaces=observe.NAMESPACES,
         capabilities_empty=empty,
         no_new_privs=True,
         seccomp_filters=int(sentry.status.get("Seccomp_filters", 1)),
@@ -75,6 +74,5 @@ def missing_layers(seen: observe.Observation, host: Mapping[str, str]) -> tuple[
     Its capabilities are not among them: they are of a user namespace that it does not share with the host, and what it
     may ask of the kernel at all is in its filter.
     """
-    shared = {kind: name if kind in _OWN else "" for kind, name in host.items()}
     without = {name: "0" if name.startswith("Cap") else value for name, value in seen.status.items()}
-    return observe.missing_layers(replace(seen, status=without), shared, filters=1)
+    return observe.missing_layers(replace(seen, status=without), host, filters=1)
