@@ -1,4 +1,4 @@
-"""The archives of root file systems that this user has built: where they lie, and that they are still what was built."""
+"""The root file systems that this user has built: where they lie, and that they are still what was built."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class Archive:
 
 def default_cache() -> Path:
     """Return where archives and downloaded packages are kept: they can all be made again."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    return Path(given if given else Path.home() / ".cache") / "ringfence" / "images"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfence" / "images"
 
 
 def context_file(name: str) -> Path:
@@ -52,7 +51,9 @@ def find(recipe: Recipe, cache: Path) -> Archive | None:
 def all_in(cache: Path) -> list[Archive]:
     """Return every archive whose manifest can be read, newest first, without reading the archives themselves."""
     found = [_read(path) for path in sorted(cache.glob(f"rootfs-*{_MANIFEST}"))]
-    return sorted((archive for archive in found if archive.path.is_file()), key=lambda each: each.built_at, reverse=True)
+    return sorted(
+        (archive for archive in found if archive.path.is_file()), key=lambda each: each.built_at, reverse=True
+    )
 
 
 def verified(archive: Archive) -> Archive:

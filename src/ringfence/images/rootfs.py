@@ -19,12 +19,18 @@ from pathlib import Path
 from ringfence.errors import IsolationUnavailable, Unavailable
 from ringfence.images import archive as archives
 from ringfence.images.archive import Archive
-from ringfence.images.recipe import KEYRING, Recipe, build_command
+from ringfence.images.recipe import KEYRING, SUITES, Recipe, build_command
+from ringfence.images.wheels import unpack
 from ringfence.private_files import private_directory
 
 BUILD_SECONDS = 1800.0
 
 Progress = Callable[[str], None]
+
+
+def default_recipe() -> Recipe:
+    """Return the recipe of the shipped image."""
+    return Recipe(requirements=archives.context_file("requirements.txt").read_text())
 
 
 def cannot_build() -> str | None:
@@ -70,7 +76,7 @@ def _build(recipe: Recipe, cache: Path) -> Archive:
             mode="root" if os.geteuid() == 0 else "unshare",
             debs=debs,
             entrypoint=entrypoint,
-            wheels=None,
+            wheels=unpack(recipe.requirements, SUITES[recipe.suite], Path(workshop)) if recipe.requirements else None,
         )
         _run(command)
         built_at = int(time.time())
@@ -114,4 +120,9 @@ def _turn(cache: Path) -> Iterator[None]:
 def _has_subordinate_ids() -> bool:
     if shutil.which("newuidmap") is None:
         return False
-    return subprocess.run(["unshare", "--map-auto", "--map-root-user", "true"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["unshare", "--map-auto", "--map-root-user", "true"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
