@@ -32,10 +32,10 @@ WRITABLE: Final = (
 )
 GUEST_ID: Final = 1000
 
-SENTRY_BYTES: Final = 160 * MIB
+SENTRY_BYTES: Final = 128 * MIB
 """What gVisor itself takes: its kernel, its file server and their client, measured at 60 to 110 MiB when idle."""
-SENTRY_TASKS: Final = 96
-TASKS_PER_PROCESS: Final = 8
+SENTRY_TASKS: Final = 128
+TASKS_PER_PROCESS: Final = 24
 """A process of the guest is a process of the host with threads of its own, and wakes threads of the sentry: measured."""
 _SHARED_MEMORY: Final = 64 * MIB
 _QUEUED_SIGNALS: Final = 1024
