@@ -135,6 +135,10 @@ def _systemd() -> str | None:
     return None if shutil.which("systemd-analyze") else "systemd is not installed"
 
 
+def _gcc() -> str | None:
+    return None if shutil.which("gcc") else "gcc is not installed"
+
+
 def _docker() -> str | None:
     return container_engine.missing()
 
@@ -155,6 +159,7 @@ CHECKS = {
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
     "btrfs": _btrfs,
+    "gcc": _gcc,
     "docker": _docker,
     "gvisor": _gvisor,
     "systemd": _systemd,
