@@ -81,7 +81,7 @@ def _missing() -> str | None:
 
 @cache
 def image_missing() -> str | None:
-    """Say why there is no root file system to run things in, or None; it is built by `tools/sandbox-image`."""
+    """Say why there is no root file system to run things in, or None; `tools/sandbox-image` builds it."""
     if archive.find(rootfs.default_recipe(), archive.default_cache()) is not None:
         return None
     return rootfs.cannot_build() or "the sandbox image is not built; fix: tools/sandbox-image"
@@ -163,14 +163,3 @@ def _remove(directory: Path) -> None:
     for path in sorted((path for path in mounted if path.startswith(f"{directory}/")), reverse=True):
         subprocess.run(["umount", "-l", path], check=True)
     shutil.rmtree(directory)
-
-
-def main() -> None:
-    """Build what the tests need before they run, because it takes longer than a test may."""
-    rootfs.build(
-        rootfs.default_recipe(), archive.default_cache(), on_progress=lambda line: print(f"set-up: {line}", flush=True)
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -44,8 +44,8 @@ def cannot_build() -> str | None:
     return None
 
 
-def build(recipe: Recipe, cache: Path, *, on_progress: Progress = lambda _: None) -> Archive:
-    """Return the archive of `recipe`, made in `cache` unless it is there and unchanged.
+def build(recipe: Recipe, cache: Path, *, fresh: bool = False, on_progress: Progress = lambda _: None) -> Archive:
+    """Return the archive of `recipe`, made in `cache` unless it is there and unchanged; `fresh` makes it anyway.
 
     Of several builders of one recipe, in any process, one builds and the others wait for it.
 
@@ -54,7 +54,7 @@ def build(recipe: Recipe, cache: Path, *, on_progress: Progress = lambda _: None
         Unavailable: Debian's packages could not be had, or the disk is full.
     """
     with _turn(cache):
-        found = archives.find(recipe, cache)
+        found = None if fresh else archives.find(recipe, cache)
         if found is not None:
             return found
         if reason := cannot_build():
@@ -120,9 +120,5 @@ def _turn(cache: Path) -> Iterator[None]:
 def _has_subordinate_ids() -> bool:
     if shutil.which("newuidmap") is None:
         return False
-    return (
-        subprocess.run(
-            ["unshare", "--map-auto", "--map-root-user", "true"], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    trial = ["unshare", "--map-auto", "--map-root-user", "true"]
+    return subprocess.run(trial, capture_output=True, check=False).returncode == 0

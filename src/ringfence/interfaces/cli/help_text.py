@@ -20,6 +20,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
+  ringfence image build|list|age|scan|sbom|seccomp   what containers start from
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -121,6 +122,31 @@ Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
   --home DIR      where state and evidence are kept, instead of $RINGFENCE_HOME
 
 Needs: pip install 'ringfence[mcp]'
+""",
+    "image": """\
+ringfence image build [--suite S] [--requirements FILE] [--mirror URL] [--fresh] [--archive-only] [--json]
+ringfence image build --dockerfile [--base IMAGE] [--requirements FILE] [--json]
+ringfence image list [--json]
+ringfence image age [--max-days N] [--json]
+ringfence image scan [--fail-on low|medium|high|critical] [--json]
+ringfence image sbom
+ringfence image seccomp
+
+build makes the sandbox image from Debian's signed packages and gives it to the container engine, with no registry; what
+was built before is used again. With --dockerfile the engine follows Dockerfile.sandbox, from a base image that it
+fetches. list shows what was built, and what the engine has; age exits with 1 when it is time to build again; scan asks
+trivy or grype about the bill of materials, and exits with 1 when something as bad as --fail-on is known; sbom prints
+that bill, as CycloneDX; seccomp prints the profile that containers are held to.
+
+  --suite S            bookworm (default, Python 3.11) or trixie (3.13)
+  --requirements FILE  Python packages to put in, as a requirements file, instead of Node with npm alone
+  --mirror URL         where Debian's packages come from
+  --fresh              make it again, with today's packages
+  --archive-only       do not give it to an engine; gVisor needs none
+  --base IMAGE         instead of python:3.12-slim
+  --max-days N         how old is too old (default 30)
+  --fail-on S          how bad is too bad (default high)
+  --home DIR           whose config.toml says which engine, instead of $RINGFENCE_HOME
 """,
     "policy": """\
 ringfence policy lint FILE [--json]
