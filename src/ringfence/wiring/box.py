@@ -81,7 +81,9 @@ def make_backend(settings: Settings) -> Backend:
             return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
         case Isolation.DOCKER:
             return docker_backend(settings)
-        case Isolation.GVISOR | Isolation.AIO:
+        case Isolation.GVISOR:
+            return gvisor_backend(settings)
+        case Isolation.AIO:
             raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
 
 
@@ -152,6 +154,22 @@ def bwrap_backend(settings: Settings) -> Backend:
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
+    )
+
+
+def gvisor_backend(settings: Settings) -> Backend:
+    """Return the backend that puts gVisor's kernel between a guest and this one."""
+    from ringfence.images.archive import default_cache
+    from ringfence.isolation.gvisor.backend import GvisorBackend
+    from ringfence.isolation.gvisor.rootfs import unpacked
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return GvisorBackend(
+        home=settings.home,
+        rootfs=lambda: unpacked(default_cache()),
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
     )
 
 
