@@ -84,6 +84,13 @@ def database(url: object) -> str | None:
     return url
 
 
+def docker_url(url: object) -> str | None:
+    """Return where the container engine listens, if that is said; what it may look like, the engine's settings say."""
+    if url is not None and not isinstance(url, str):
+        raise InvalidRequest("docker_url must be a URL", reason="invalid_url")
+    return url
+
+
 def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 

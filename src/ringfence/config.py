@@ -37,6 +37,7 @@ class SandboxConfig:
     executors: Mapping[str, bool] | None = None
     budget_service: str | None = None
     database: str | None = None
+    docker_url: str | None = None
     skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
     ceilings: Mapping[str, float] | None = None
@@ -67,7 +68,7 @@ class SandboxConfig:
         Raises:
             InvalidRequest: Naming the first of it.
         """
-        for name in ("home", "policy_file", "executors", "budget_service", "database", "pool_size"):
+        for name in ("home", "policy_file", "executors", "budget_service", "database", "docker_url", "pool_size"):
             if getattr(self, name) is not None:
                 raise of_the_service(name)
 

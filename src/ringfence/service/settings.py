@@ -15,7 +15,7 @@ from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation
 from ringfence.errors import InvalidRequest
 
-OTHER_SECTIONS: Final = frozenset({"observe", "workspace"})
+OTHER_SECTIONS: Final = frozenset({"observe", "workspace", "docker"})
 """Sections of the file that other parts read."""
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}\Z")

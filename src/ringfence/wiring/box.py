@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +56,9 @@ def make_backend(settings: Settings) -> Backend:
             return bwrap_backend(settings)
         case Isolation.AUTO:
             return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
-        case Isolation.DOCKER | Isolation.GVISOR | Isolation.AIO:
+        case Isolation.DOCKER:
+            return docker_backend(settings)
+        case Isolation.GVISOR | Isolation.AIO:
             raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
 
 
@@ -62,17 +66,23 @@ def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.native.backend import NativeBackend
 
+    return NativeBackend(
+        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
+        session=sessions_of(settings),
+        node_command=lambda language: node_command(language, settings.home / "node.json"),
+        limits=settings.limits,
+    )
+
+
+def sessions_of(settings: Settings) -> Callable[[str, str], SessionWorkspace]:
+    """Return what opens the files of a session by its id and its tenant."""
+
     def session(session_id: str, tenant: str) -> SessionWorkspace:
         from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
 
         return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
 
-    return NativeBackend(
-        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        session=session,
-        node_command=lambda language: node_command(language, settings.home / "node.json"),
-        limits=settings.limits,
-    )
+    return session
 
 
 def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
@@ -105,6 +115,21 @@ def bwrap_backend(settings: Settings) -> Backend:
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
+    )
+
+
+def docker_backend(settings: Settings) -> Backend:
+    """Return the backend whose boxes a container engine makes."""
+    from ringfence.isolation.docker.backend import DockerBackend
+    from ringfence.isolation.docker.config import engine_settings
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return DockerBackend(
+        engine_settings(settings.home, os.environ, url=settings.docker_url),
+        home=settings.home,
+        session=sessions_of(settings),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
     )
 
 

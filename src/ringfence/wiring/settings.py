@@ -30,6 +30,9 @@ class Settings:
     workspace_root: Path | None = None
     """Where the files of projects lie instead of in this home."""
 
+    docker_url: str | None = None
+    """Where the container engine listens, above what the home and the environment say."""
+
     @property
     def files_home(self) -> Path:
         """The directory whose `workspace` holds the files of projects."""

@@ -94,8 +94,8 @@ def test_a_wrong_argument_is_refused_and_nothing_runs(
 
 
 def test_what_comes_later_says_so_and_what_never_comes_is_a_mistake() -> None:
-    with pytest.raises(InvalidRequest, match="docker_url is not available in this version"):
-        SandboxManager(docker_url="unix:///var/run/docker.sock")
+    with pytest.raises(InvalidRequest, match="aio_pool is not available in this version"):
+        SandboxManager(aio_pool=object())
     with pytest.raises(TypeError, match="unexpected keyword argument 'sesion_id'"):
         SandboxManager(sesion_id="a")
 
