@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import mcp_programs, postgres_server
+from tests import container_engine, mcp_programs, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -50,6 +50,18 @@ def postgres() -> Iterator[postgres_server.PostgresServer]:
     """Start a private PostgreSQL server, for all tests that ask for one."""
     with postgres_server.running() as server:
         yield server
+
+
+# --- containers ---
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[container_engine.Engine]:
+    """Give every `isolation="docker"` from here on the tests' own engine and image."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RINGFENCE_DOCKER_URL", container_engine.engine().url)
+        patched.setenv("RINGFENCE_DOCKER_IMAGE", container_engine.sandbox_image())
+        yield container_engine.engine()
 
 
 class Databases:
@@ -121,6 +133,10 @@ def _postgres() -> str | None:
     return None if postgres_server.programs() else "PostgreSQL is not installed"
 
 
+def _docker() -> str | None:
+    return container_engine.missing()
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
 
@@ -138,6 +154,7 @@ def _systemd() -> str | None:
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
+    "docker": _docker,
     "node": _node,
     "user": _user,
     "root": _root,

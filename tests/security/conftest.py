@@ -53,11 +53,14 @@ Ask = Callable[..., dict[str, Any]]
     params=[
         pytest.param("native", marks=pytest.mark.needs("native")),
         pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
+        pytest.param("docker", marks=pytest.mark.needs("docker")),
     ]
 )
 def backend(request: pytest.FixtureRequest) -> str:
     """Each kind of box in turn."""
     name: str = request.param
+    if name == "docker":
+        request.getfixturevalue("docker_engine")
     return name
 
 
