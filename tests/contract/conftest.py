@@ -68,10 +68,11 @@ class Bench:
     ) -> Done:
         """Start a worker, have it run `code`, and discard it."""
         runtime = Language.PYTHON if language is Language.BASH else language
-        worker = self.start(runtime, **(spec or {}))
+        bounds = replace(Limits(), **limits)
+        fixed = {"memory_bytes": bounds.memory_bytes, "cpus": bounds.cpus} if self.backend.fixes_limits else {}
+        worker = self.start(runtime, **fixed, **(spec or {}))
         try:
             worker.place(files or {}, inputs or {})
-            bounds = replace(Limits(), **limits)
             ending = await worker.run(Job(language, code, args, env or {}, stdin, bounds), on_output)
             return Done(worker, ending, worker.harvest(bounds))
         finally:

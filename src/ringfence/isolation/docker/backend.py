@@ -94,6 +94,8 @@ class DockerBackend:
         name = f"rf-{secrets.token_hex(6)}"
         shown = self._shown()
         if spec.packages is not None:
+            if not Path(spec.packages).is_dir():
+                raise IsolationUnavailable(f"{spec.packages} is not there to be shown in a container")
             shown += ((spec.packages, str(BOX_PACKAGES)),)
         if shown and remote:
             raise IsolationUnavailable(
@@ -128,7 +130,7 @@ class DockerBackend:
             self._alive[plan.name] = running
         line = Line(*running.ends, kill=running.kill, died_of=running.died_of)
         try:
-            return park(
+            worker = park(
                 line,
                 plan.spec,
                 sandbox_id=plan.name,
@@ -140,6 +142,8 @@ class DockerBackend:
                 observe=lambda hello: self._observe(hello, running, plan, argv),
                 on_discard=lambda: self._give_back(running),
             )
+            worker.init_pid, worker.worker_pid = running.pids
+            return worker
         except BaseException as error:
             self._give_back(running)
             if isinstance(error, InternalError) and running.was_refused():
@@ -168,9 +172,12 @@ class DockerBackend:
             argv=tuple(_BOOT_WORD if word == BOOT else word for word in argv),
             mounts=mounts_of(plan),
         )
-        layers = observing.layers_of(container, hello, self._host_namespaces)
+        sight = observing.sight_of(container, hello.worker_pid)
+        if sight is None:
+            return Layers(notes=(observing.NOT_OBSERVED, *hello.notes), container=made_from)
+        running.pids = sight.pids
         running.pidfd = observing.open_process(container)
-        return replace(layers, container=made_from)
+        return replace(observing.require_layers(sight, hello, self._host_namespaces), container=made_from)
 
     def _require_packages(self, hello: Hello, spec: WorkerSpec) -> None:
         ours = ".".join(map(str, sys.version_info[:2]))

@@ -67,6 +67,8 @@ class Running:
     held: list[int]
     """The file that the command's complaints go to, and what else is closed with it."""
     born: float = field(default_factory=time.time)
+    pids: tuple[int, int] = (0, 0)
+    """Of its first process and of its worker, as this machine counts them; 0 where they are another's."""
     pidfd: int | None = None
     """Of its first process, where that is one of this machine's and may be killed from here."""
     _killed: bool = field(default=False, init=False)

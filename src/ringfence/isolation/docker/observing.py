@@ -36,6 +36,8 @@ _UNIFIED: Final = re.compile(rb"^0::(/.+)$", re.MULTILINE)
 class Sight:
     """One look at a container's first process and at its worker."""
 
+    pids: tuple[int, int]
+    """Of both, as this machine counts them."""
     init: observe.Observation
     worker: observe.Observation
     membership: bytes
@@ -43,15 +45,12 @@ class Sight:
     """Whether the namespaces were seen; only root may look at those of others, and else they are the engine's word."""
 
 
-def layers_of(container: engine.Container, hello: Hello, host: Mapping[str, str]) -> Layers:
-    """Return what this machine's kernel says about the container, and where it says nothing, that.
+def require_layers(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
+    """Return what this machine's kernel says about a container.
 
     Raises:
         IsolationUnavailable: The kernel does not report every layer that a container has to have.
     """
-    sight = sight_of(container, hello.worker_pid)
-    if sight is None:
-        return Layers(notes=(NOT_OBSERVED, *hello.notes))
     missing = tuple(dict.fromkeys((*missing_layers(sight.init, host), *missing_layers(sight.worker, host))))
     if missing:
         raise IsolationUnavailable(f"the container came up without {', '.join(missing)}; nothing ran in it")
@@ -75,7 +74,7 @@ def sight_of(container: engine.Container, worker_pid: int) -> Sight | None:
             return None
     except (OSError, ValueError):
         return None
-    return Sight(init, sealed, membership, complete)
+    return Sight((container.pid, worker), init, sealed, membership, complete)
 
 
 def _look(pid: int, container: engine.Container) -> tuple[observe.Observation, bool]:
