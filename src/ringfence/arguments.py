@@ -84,11 +84,19 @@ def database(url: object) -> str | None:
     return url
 
 
-def docker_url(url: object) -> str | None:
-    """Return where the container engine listens, if that is said; what it may look like, the engine's settings say."""
-    if url is not None and not isinstance(url, str):
-        raise InvalidRequest("docker_url must be a URL", reason="invalid_url")
-    return url
+def engine_address(url: object) -> str | None:
+    """Return where the container engine listens, as whoever makes a manager says.
+
+    Raises:
+        InvalidRequest: It is no address of one.
+    """
+    if url is None:
+        return None
+    if not isinstance(url, str):
+        raise InvalidRequest(f"docker_url must be an address, not {url!r}", reason="invalid_url")
+    from ringfence.isolation.docker.settings import EngineSettings
+
+    return EngineSettings(url=url).url
 
 
 def _is_whole(number: object) -> bool:

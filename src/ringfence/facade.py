@@ -79,10 +79,10 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
         the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `docker_url` is
-        where the container engine listens, if not where its command finds it. `correlation` is whose work it is, by
-        which the evidence is found again. `skills` are directories with skills, beside those of the package and of
-        `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the environment's
-        RINGFENCE_API_KEY, tells it who calls.
+        where the container engine listens, for runs in containers. `correlation` is
+        whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
+        the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
+        environment's RINGFENCE_API_KEY, tells it who calls.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -134,8 +134,8 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             switched_off=arguments.switched_off(config.executors),
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
+            docker_url=arguments.engine_address(config.docker_url),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
-            docker_url=arguments.docker_url(config.docker_url),
         )
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")

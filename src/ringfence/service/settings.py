@@ -15,7 +15,7 @@ from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation
 from ringfence.errors import InvalidRequest
 
-OTHER_SECTIONS: Final = frozenset({"observe", "workspace", "docker"})
+OTHER_SECTIONS: Final = frozenset({"docker", "observe", "workspace"})
 """Sections of the file that other parts read."""
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}\Z")
@@ -112,8 +112,9 @@ def read_settings(path: Path, *, must_exist: bool, environment: Mapping[str, str
         written = {}
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}", reason="invalid_config") from None
-    if must_exist and "workspace" in written:
-        raise _wrong(str(path), "workspace", "belongs into the home's config.toml, which every run of the home reads")
+    for section in ("docker", "workspace"):
+        if must_exist and section in written:
+            raise _wrong(str(path), section, "belongs into the home's config.toml, which every run of the home reads")
     return settings_from(written, str(path), environment)
 
 

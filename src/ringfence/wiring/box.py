@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,14 +48,15 @@ def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str
 
 
 def make_backend(settings: Settings) -> Backend:
-    """Return the backend that `isolation` names; `auto` is native, then bwrap, then a refusal."""
+    """Return the backend that `isolation` names; `auto` is native, then bwrap, then docker, then a refusal."""
     match settings.isolation:
         case Isolation.NATIVE:
             return native_backend(settings)
         case Isolation.BWRAP:
             return bwrap_backend(settings)
         case Isolation.AUTO:
-            return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
+            tiers = native_backend, bwrap_backend, docker_backend
+            return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
         case Isolation.DOCKER:
             return docker_backend(settings)
         case Isolation.GVISOR | Isolation.AIO:
@@ -68,21 +69,35 @@ def native_backend(settings: Settings) -> Backend:
 
     return NativeBackend(
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        session=sessions_of(settings),
+        session=partial(_session, settings.files_home),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )
 
 
-def sessions_of(settings: Settings) -> Callable[[str, str], SessionWorkspace]:
-    """Return what opens the files of a session by its id and its tenant."""
+def docker_backend(settings: Settings) -> Backend:
+    """Return the backend that has a container engine build the box.
 
-    def session(session_id: str, tenant: str) -> SessionWorkspace:
-        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+    Raises:
+        InvalidRequest: What the home or the environment says of the engine is none.
+    """
+    from ringfence.isolation.docker.backend import DockerBackend
+    from ringfence.isolation.docker.configured import engine_settings
+    from ringfence.workspaces.declared import read_only_mounts
 
-        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
+    return DockerBackend(
+        engine_settings(settings.home, os.environ, settings.docker_url),
+        home=settings.home,
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
+    )
 
-    return session
+
+def _session(files_home: Path, session_id: str, tenant: str) -> SessionWorkspace:
+    from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+    return SessionWorkspace.create(files_home, session_id, tenant=tenant)
 
 
 def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
@@ -115,21 +130,6 @@ def bwrap_backend(settings: Settings) -> Backend:
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
-    )
-
-
-def docker_backend(settings: Settings) -> Backend:
-    """Return the backend whose boxes a container engine makes."""
-    from ringfence.isolation.docker.backend import DockerBackend
-    from ringfence.isolation.docker.config import engine_settings
-    from ringfence.workspaces.declared import read_only_mounts
-
-    return DockerBackend(
-        engine_settings(settings.home, os.environ, url=settings.docker_url),
-        home=settings.home,
-        session=sessions_of(settings),
-        limits=settings.limits,
-        shown=lambda: read_only_mounts(settings.home),
     )
 
 
