@@ -36,6 +36,9 @@ _PACKAGES = (
     "python3-pip",
     "tini",
 )
+# Debian's npm depends on the tools that its own build ran, and loads none of them.
+_BUILD_TOOLS = "@babel @types @webassemblyjs caniuse-lite core-js core-js-pure es-abstract eslint lodash-es"
+_BUILD_TOOLS += " regenerate-unicode-properties terser web-streams-polyfill webassemblyjs webpack"
 # Nobody reads manuals in there, and there is no compiler that would read headers.
 _LEFT_OUT = (
     "/usr/share/man/*",
@@ -109,6 +112,7 @@ def dist_packages(recipe: Recipe) -> str:
 def _customisation() -> tuple[str, ...]:
     owned = f"{WORKSPACE} {WORKSPACE}/inputs {WORKSPACE}/work {WORKSPACE}/artifacts {OUTPUT}"
     return (
+        f'cd "$1/usr/share/nodejs" && rm -rf {_BUILD_TOOLS}',
         f'chroot "$1" groupadd -g {USER_ID} {USER}',
         f'chroot "$1" useradd -u {USER_ID} -g {USER} -s /bin/bash -m {USER}',
         f'chroot "$1" install -d -o {USER} -g {USER} {owned}',
