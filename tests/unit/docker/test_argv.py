@@ -41,7 +41,7 @@ HELD = {
     "--cpus=0.5",
     f"--ulimit=nofile={64 + OWN_FILES}:{64 + OWN_FILES}",
     f"--ulimit=fsize={1 << 16}:{1 << 16}",
-    "--ulimit=core=0:0",
+    "--ulimit=core=1:1",
     "--user=1000:1000",
     "--workdir=/workspace/work",
     "--read-only",

@@ -128,7 +128,7 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
         f"--cpus={plan.cpus or _CPUS:g}",
         f"--ulimit=nofile={spec.open_files + OWN_FILES}:{spec.open_files + OWN_FILES}",
         f"--ulimit=fsize={spec.file_bytes}:{spec.file_bytes}",
-        "--ulimit=core=0:0",
+        "--ulimit=core=1:1",  # 1 and not 0: where it is 0 the kernel still starts the host's handler of core dumps
         "--ulimit=msgqueue=0:0",
         f"--user={UID}:{UID}",
         "--workdir=/workspace/work",

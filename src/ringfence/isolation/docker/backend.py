@@ -19,9 +19,9 @@ from ringfence.isolation.docker.argv import Plan, mounts_of, run_argv
 from ringfence.isolation.docker.container import Running, Undertaker, launch
 from ringfence.isolation.docker.engine import Engine
 from ringfence.isolation.docker.failures import explain, lacks_interpreter
-from ringfence.isolation.docker.profile import seccomp_profile
 from ringfence.isolation.docker.settings import EngineSettings
 from ringfence.isolation.linux import observe
+from ringfence.isolation.linux.seccomp.container import PROFILE
 from ringfence.isolation.stream.boot import BOOT, COMMAND
 from ringfence.isolation.stream.line import Line
 from ringfence.isolation.stream.parking import Hello, park
@@ -61,7 +61,6 @@ class DockerBackend:
         self._shown = shown
         self._lock = threading.Lock()
         self._is_remote: bool | None = None
-        self._profile = ""
         self._alive: dict[str, Running] = {}
         self._undertaker = Undertaker(self._sweep)
         self._host_namespaces = observe.own_namespaces()
@@ -82,7 +81,6 @@ class DockerBackend:
         with self._lock:
             if self._is_remote is None:
                 self._engine.version()
-                self._profile = seccomp_profile(self._settings, self._home)
                 self._is_remote = self._engine.is_remote()
                 self._undertaker.begin()
             return self._is_remote
@@ -111,7 +109,7 @@ class DockerBackend:
         return Plan(
             name=name,
             spec=spec,
-            seccomp=self._profile,
+            seccomp=str(self._settings.seccomp or PROFILE),
             memory_bytes=spec.memory_bytes or self._limits.memory_bytes,
             cpus=spec.cpus or self._limits.cpus,
             inputs=inputs,
