@@ -6,6 +6,7 @@ is the worker's own init, which the kernel keeps every guest from killing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,10 +16,10 @@ from ringfence.outcome import Mount
 from ringfence.ports import WorkerSpec
 
 UID: Final = 1000
-OWN_MEMORY_BYTES: Final = 48 << 20
-"""What the worker's init may use beside the guest, in the same cgroup."""
-OWN_TASKS: Final = 4
-OWN_FILES: Final = 64
+OWN_TASKS: Final = 1
+"""The worker's init is in the guest's cgroup, and counted there."""
+_LEAST_FILES: Final = 64
+_QUEUED_SIGNALS: Final = 1024
 _SHM_BYTES: Final = 64 << 20
 _CPUS: Final = 1.0
 _NOT_FOR_GUESTS: Final = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -79,8 +80,9 @@ class Plan:
     spec: WorkerSpec
     seccomp: str
     memory_bytes: int
-    """The most the guest may have; what watches it comes on top."""
     cpus: float | None = None
+    own_limits: Mapping[str, int] = field(default_factory=dict)
+    """What whoever asks may use himself; a guest of his gets no more. A name is as `--ulimit` has it."""
     inputs: Path | None = None
     """The directory that becomes `/workspace/inputs`; without one it is made in the container, and filled through the
     stream."""
@@ -105,7 +107,6 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     """Return the command that starts the container in the foreground, attached to our pipes."""
     dialect = dialect_of(settings)
     spec = plan.spec
-    memory = str(plan.memory_bytes + OWN_MEMORY_BYTES)
     words = [
         *dialect.base(settings),
         "run",
@@ -123,13 +124,10 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
         "--security-opt=no-new-privileges",
         f"--security-opt=seccomp={plan.seccomp}",
         f"--pids-limit={spec.pids + OWN_TASKS}",
-        f"--memory={memory}",
-        f"--memory-swap={memory}",  # as much as the memory alone: no swap
+        f"--memory={plan.memory_bytes}",
+        f"--memory-swap={plan.memory_bytes}",  # as much as the memory alone: no swap
         f"--cpus={plan.cpus or _CPUS:g}",
-        f"--ulimit=nofile={spec.open_files + OWN_FILES}:{spec.open_files + OWN_FILES}",
-        f"--ulimit=fsize={spec.file_bytes}:{spec.file_bytes}",
-        "--ulimit=core=1:1",  # 1 and not 0: where it is 0 the kernel still starts the host's handler of core dumps
-        "--ulimit=msgqueue=0:0",
+        *(f"--ulimit={name}={most}:{most}" for name, most in _limits(plan).items()),
         f"--user={UID}:{UID}",
         "--workdir=/workspace/work",
         "--log-driver=none",
@@ -152,6 +150,19 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     ]
     program, *arguments = plan.program
     return (*words, f"--entrypoint={program}", settings.image, *arguments)
+
+
+def _limits(plan: Plan) -> dict[str, int]:
+    limits = {
+        "fsize": plan.spec.file_bytes,
+        "nofile": plan.spec.open_files,
+        "sigpending": _QUEUED_SIGNALS,
+        "msgqueue": 0,
+        "core": 1,  # and not 0: where it is 0 the kernel still starts the host's handler of core dumps
+    }
+    bound = {name: min(most, plan.own_limits.get(name, most)) for name, most in limits.items()}
+    # the init needs some too, and lowers the guest's to what was asked for
+    return {**bound, "nofile": max(bound["nofile"], _LEAST_FILES)}
 
 
 def _inputs(dialect: Dialect, plan: Plan) -> str:

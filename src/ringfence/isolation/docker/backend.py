@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import secrets
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ringfence.authority.profile import Isolation
@@ -37,11 +39,22 @@ _GVISOR: Final = "runsc"
 _BOOT_WORD: Final = "<the worker's boot>"
 
 
+DOES_NOT_KEEP: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "G1 bare view": "the image's own /etc, /root and /dev are seen, and /proc and /sys as the engine leaves them",
+        "G5 own ids": "unless the engine is rootless or remaps ids, the guest's user 1000 is the machine's",
+        "G7 one disk limit": "each directory that can be written has the limit for itself; memory bounds them together",
+    }
+)
+"""What of the guarantees a container does not keep, by guarantee and promise, and why; docs/limitations has it too."""
+
+
 class DockerBackend:
     """Implements `ports.Backend` with an engine that speaks the docker command."""
 
     name = Isolation.DOCKER.value
     fixes_limits = True
+    does_not_keep = DOES_NOT_KEEP
 
     def __init__(
         self,
@@ -112,6 +125,7 @@ class DockerBackend:
             seccomp=str(self._settings.seccomp or PROFILE),
             memory_bytes=spec.memory_bytes or self._limits.memory_bytes,
             cpus=spec.cpus or self._limits.cpus,
+            own_limits=_own_limits(),
             inputs=inputs,
             shown=shown,
             labels=reaper.labels(self._home),
@@ -143,9 +157,10 @@ class DockerBackend:
             worker.init_pid, worker.worker_pid = running.pids
             return worker
         except BaseException as error:
+            said = running.refusal() if isinstance(error, InternalError) else None
             self._give_back(running)
-            if isinstance(error, InternalError) and running.was_refused():
-                raise self._refusal(running.words()) from error
+            if said is not None:
+                raise self._refusal(said) from error
             raise
 
     def _is_gvisor(self) -> bool:
@@ -186,7 +201,7 @@ class DockerBackend:
             )
 
     def _give_back(self, running: Running) -> None:
-        running.kill()
+        running.end()
         with self._lock:
             self._alive.pop(running.name, None)
         self._undertaker.take(running)
@@ -202,3 +217,14 @@ class DockerBackend:
         for running in left:
             self._give_back(running)
         self._undertaker.close()
+
+
+def _own_limits() -> dict[str, int]:
+    """Return what this process may use at most, in the names of `--ulimit`."""
+    kinds = {
+        "nofile": resource.RLIMIT_NOFILE,
+        "fsize": resource.RLIMIT_FSIZE,
+        "sigpending": resource.RLIMIT_SIGPENDING,
+    }
+    limits = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}
+    return {name: most for name, most in limits.items() if most != resource.RLIM_INFINITY}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -124,7 +125,7 @@ def describe(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
 
 
 def open_process(container: engine.Container) -> int | None:
-    """Return a descriptor by which the container's first process can be killed; None where it is not ours to see."""
+    """Return a descriptor by which the container's first process can be killed; None where that is not ours to do."""
     if container.pid <= 0:
         return None
     try:
@@ -134,6 +135,7 @@ def open_process(container: engine.Container) -> int | None:
     # only now, with the process held, is it certain whose pid it is
     with contextlib.suppress(OSError):
         if container.id.encode() in observe.membership(container.pid):
+            signal.pidfd_send_signal(fd, 0)
             return fd
     os.close(fd)
     return None
