@@ -116,6 +116,10 @@ def test_no_name_of_a_directory_adds_an_option_to_its_mount(name: str) -> None:
 def test_podman_and_nerdctl_are_spoken_to_in_their_own_words() -> None:
     podman = run_argv(EngineSettings(command=("podman", "--log-level=error"), url="unix:///run/podman.sock"), PLAN)
     assert podman[:5] == ("podman", "--log-level=error", "--url", "unix:///run/podman.sock", "run")
+    assert (
+        '--mount=type=volume,target=/workspace/work,volume-opt=type=tmpfs,volume-opt=device=tmpfs,"volume-opt=o=exec,'
+        'nosuid,nodev,size=1048576,nr_inodes=100,mode=0700,uid=1000,gid=1000"'
+    ) in podman
     nerdctl = run_argv(EngineSettings(command=("/usr/local/bin/nerdctl",), url="unix:///run/c.sock"), PLAN)
     assert nerdctl[:3] == ("/usr/local/bin/nerdctl", "--address", "unix:///run/c.sock")
     assert "--no-healthcheck" not in nerdctl

@@ -225,6 +225,7 @@ def _own_limits() -> dict[str, int]:
         "nofile": resource.RLIMIT_NOFILE,
         "fsize": resource.RLIMIT_FSIZE,
         "sigpending": resource.RLIMIT_SIGPENDING,
+        "nproc": resource.RLIMIT_NPROC,
     }
     limits = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}
     return {name: most for name, most in limits.items() if most != resource.RLIM_INFINITY}
