@@ -151,6 +151,16 @@ def _systemd() -> str | None:
     return None if shutil.which("systemd-analyze") else "systemd is not installed"
 
 
+def _docker() -> str | None:
+    return container_engine.missing()
+
+
+def _gvisor() -> str | None:
+    if shutil.which("runsc") is None:
+        return "runsc is not installed"
+    return container_engine.image_missing() if os.geteuid() == 0 else "only root may start one"
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -162,6 +172,8 @@ CHECKS = {
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
     "btrfs": _btrfs,
+    "docker": _docker,
+    "gvisor": _gvisor,
     "systemd": _systemd,
 }
 
@@ -176,11 +188,13 @@ def required() -> frozenset[str]:
     """Name what this run may not do without.
 
     A run as root that is followed by one as an ordinary user (`tools/test` promises it) leaves the tests of an ordinary
-    user to the second.
+    user to the second; the second has no engine where none lets that user in, and root's run had one.
     """
     names = {name.strip() for name in os.environ.get("RINGFENCE_REQUIRE", "").split(",")} - {""}
     if os.environ.get("RINGFENCE_USER_RUN") == "follows":
         names.discard("user")
+    if os.environ.get("RINGFENCE_USER_RUN") == "second":
+        names -= {"docker", "gvisor"}
     return frozenset(names)
 
 

@@ -20,13 +20,35 @@ from ringfence.wiring.settings import Settings
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.outfit import Outfit
+    from ringfence.operation.secret import SecretAsk
+    from ringfence.secrets.lending import Lent
+    from ringfence.secrets.registry import Registry
     from ringfence.workspaces.session import SessionWorkspace
 
 
 def build_box(settings: Settings) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
     pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
-    return CodeExecutor(pools, lambda packages, tenant: build_environment(packages, settings.home, tenant)), pools
+    environment = partial(_build_environment, settings.home)
+    return CodeExecutor(pools, environment, partial(_lend, settings.home)), pools
+
+
+def _build_environment(home: Path, packages: tuple[str, ...], tenant: str) -> str:
+    return build_environment(packages, home, tenant)
+
+
+def _lend(home: Path, tenant: str, asks: tuple[SecretAsk, ...]) -> Lent:
+    from ringfence.secrets.lending import lend  # not at the top: most runs need none
+
+    return lend(registry_of(home), tenant, asks)
+
+
+def registry_of(home: Path) -> Registry:
+    """Return the secrets that are kept in a home."""
+    from ringfence.clock import SystemClock
+    from ringfence.secrets.registry import Registry
+
+    return Registry(home, SystemClock())
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:

@@ -72,7 +72,9 @@ def test_everything_unnamed_is_refused_with_eperm_on_both_machines() -> None:
 
 
 def test_looking_into_other_processes_is_refused_by_name() -> None:
-    refused = {name for entry in container_profile()["syscalls"] if entry.get("errnoRet") == 1 for name in entry["names"]}
+    refused = {
+        name for entry in container_profile()["syscalls"] if entry.get("errnoRet") == 1 for name in entry["names"]
+    }
     assert {"ptrace", "process_vm_readv", "process_vm_writev"} <= refused
 
 

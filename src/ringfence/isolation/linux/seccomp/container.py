@@ -37,9 +37,7 @@ def container_profile() -> dict[str, Any]:
             *(_entry(reason, _names(names), "SCMP_ACT_ALLOW") for reason, names in ALLOWED.items()),
             *_argument_entries(),
             *(_entry(reason, _names(names), "SCMP_ACT_ERRNO", error=errno.ENOSYS) for reason, names in ABSENT.items()),
-            _entry(
-                _LOOKING_INTO_OTHERS, _names(REFUSED[_LOOKING_INTO_OTHERS]), "SCMP_ACT_ERRNO", error=errno.EPERM
-            ),
+            _entry(_LOOKING_INTO_OTHERS, _names(REFUSED[_LOOKING_INTO_OTHERS]), "SCMP_ACT_ERRNO", error=errno.EPERM),
         ],
     }
 
@@ -104,7 +102,8 @@ def _entry(
         entry["errnoRet"] = error
     if tests:
         entry["args"] = [
-            {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"} for index, mask, value in tests
+            {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+            for index, mask, value in tests
         ]
     if reason:
         entry["comment"] = reason
