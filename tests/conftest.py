@@ -55,6 +55,18 @@ def postgres() -> Iterator[postgres_server.PostgresServer]:
         yield server
 
 
+# --- containers ---
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[container_engine.Engine]:
+    """Give every `isolation="docker"` from here on the tests' own engine and image."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RINGFENCE_DOCKER_URL", container_engine.engine().url)
+        patched.setenv("RINGFENCE_DOCKER_IMAGE", container_engine.sandbox_image())
+        yield container_engine.engine()
+
+
 @pytest.fixture(scope="session")
 def gvisor_image() -> None:
     """Have the image that every `isolation="gvisor"` needs, built and cached as a user of it would."""
@@ -138,6 +150,10 @@ def _postgres() -> str | None:
     return None if postgres_server.programs() else "PostgreSQL is not installed"
 
 
+def _docker() -> str | None:
+    return container_engine.missing()
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
 
@@ -156,19 +172,10 @@ def _gcc() -> str | None:
     return None if shutil.which("gcc") else "gcc is not installed"
 
 
-def _docker() -> str | None:
-    return container_engine.missing()
-
-
-def _gvisor() -> str | None:
-    if shutil.which("runsc") is None:
-        return "runsc is not installed"
-    return container_engine.image_missing() if os.geteuid() == 0 else "only root may start one"
-
-
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
+    "docker": _docker,
     "gvisor": _gvisor,
     "node": _node,
     "user": _user,
@@ -178,8 +185,6 @@ CHECKS = {
     "mcp_suites": _mcp_suites,
     "btrfs": _btrfs,
     "gcc": _gcc,
-    "docker": _docker,
-    "gvisor": _gvisor,
     "systemd": _systemd,
 }
 
