@@ -135,6 +135,10 @@ def _btrfs() -> str | None:
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
 
 
+def _systemd() -> str | None:
+    return None if shutil.which("systemd-analyze") else "systemd is not installed"
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -146,6 +150,7 @@ CHECKS = {
     "mcp_suites": _mcp_suites,
     "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
+    "systemd": _systemd,
 }
 
 
