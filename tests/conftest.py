@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import container_engine, mcp_programs, postgres_server
+from tests import aio_client, container_engine, mcp_programs, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -158,6 +158,10 @@ def _mcp_suites() -> str | None:
     return mcp_programs.missing()
 
 
+def _aio_sdk() -> str | None:
+    return aio_client.missing()
+
+
 def _btrfs() -> str | None:
     if os.geteuid() != 0:
         return "only root may mount one"
@@ -183,6 +187,7 @@ CHECKS = {
     "biscuit": _biscuit,
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
+    "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
     "gcc": _gcc,
     "systemd": _systemd,
