@@ -11,15 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from ringfence.client.address import parse_address
 from ringfence.client.forms import Asking, GrantInUse, process_form
-from ringfence.client.lane import Lane
 from ringfence.client.service import RUN_SECONDS, Service
-from ringfence.client.stop import Stop
-from ringfence.client.transport import Transport
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.operation.code import CodeRun
 from ringfence.outcome_form import read_member, read_object
+from ringfence.wire.address import parse_address
+from ringfence.wire.lane import Lane
+from ringfence.wire.stop import Stop
+from ringfence.wire.transport import Transport
 
 if TYPE_CHECKING:
     from ringfence.authority.layers import Request
