@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -128,10 +129,10 @@ class AIOService:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 command.process.wait(0.02)
         about = {"command_id": command.number, "command": command.line, "status": status}
-        about |= {"exit_code": command.process.poll()}
+        ended = {"exit_code": command.process.poll()}
         return {
             "session_id": form["session_id"], "stdout": out, "stderr": err, "offset": out_at, "stderr_offset": err_at,
-            "command": about,
+            "command": about | ended,
         }  # fmt: skip
 
     def bash_kill(self, form: Form) -> None:
@@ -271,7 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
         service = self.service
         match method, route:
             case "GET", "sandbox":
-                detail = {"system": {}, "runtime": {}, "utils": []}
+                detail: Form = {"system": {}, "runtime": {}, "utils": []}
                 return {"success": True, "home_dir": str(service.home), "version": "1.9.4", "detail": detail}
             case "GET", "file/download":
                 return Raw(_existing(form["path"], "download").read_bytes())
@@ -291,6 +292,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return _well(None)
             case "POST", _ if route.startswith(("browser/page/", "bash/sessions/")):
                 return _well({})
+            case _:
+                pass
         act = getattr(service, route.replace("/", "_"), None)
         return Raw(b'{"detail": "Not Found"}', 404) if act is None else _well(act(form))
 
@@ -312,11 +315,11 @@ def _well(data: Any) -> Form:
 
 
 @contextmanager
-def running(home: Path, key: str | None = None) -> Iterator[AIOService]:
+def running(home: Path, key: str | None = None, port: int = 0) -> Iterator[AIOService]:
     """Serve until the block ends; what its commands started is killed."""
     home.mkdir(parents=True, exist_ok=True)
     service = AIOService(home, key)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"service": service}))
+    server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"service": service}))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -329,3 +332,8 @@ def running(home: Path, key: str | None = None) -> Iterator[AIOService]:
         for command in service.commands.values():
             service._kill(command, signal.SIGKILL)
             command.process.wait()
+
+
+if __name__ == "__main__":
+    with running(Path(sys.argv[2]), port=int(sys.argv[1])):
+        signal.pause()
