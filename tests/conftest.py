@@ -131,6 +131,10 @@ def _btrfs() -> str | None:
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
 
 
+def _systemd() -> str | None:
+    return None if shutil.which("systemd-analyze") else "systemd is not installed"
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -141,6 +145,7 @@ CHECKS = {
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
     "btrfs": _btrfs,
+    "systemd": _systemd,
 }
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
-_LATER = ("docker_url", "confirmation_service", "aio_pool")
+_LATER = ("confirmation_service", "aio_pool")
 
 
 class SandboxManager(Background, Decisions, Filed, Skilled):
@@ -66,6 +66,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         executors: Mapping[str, bool] | None = None,
         budget_service: str | None = None,
         database: str | None = None,
+        docker_url: str | None = None,
         correlation: Correlation = UNKNOWN,
         url: str | None = None,
         api_key: str | None = None,
@@ -77,7 +78,8 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         What is not said here is as `config` has it. `policy_file` is read again when it changes; `role` is one of its
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
-        the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `correlation` is
+        the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `docker_url` is
+        where the container engine listens, for runs in containers. `correlation` is
         whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
         the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
         environment's RINGFENCE_API_KEY, tells it who calls.
@@ -106,6 +108,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             "executors": executors,
             "budget_service": budget_service,
             "database": database,
+            "docker_url": docker_url,
             "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
@@ -118,6 +121,8 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             arguments.choice(Isolation, config.isolation, "isolation"),
             arguments.choice(SecurityMode, config.security_mode, "security_mode"),
             config.require_cgroups,
+            config.ceilings or {},
+            config.net_ceiling,
         )
         self._settings = wiring.Settings(
             home=Path(config.home) if config.home is not None else wiring.default_home(),
@@ -129,6 +134,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             switched_off=arguments.switched_off(config.executors),
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
+            docker_url=arguments.engine_address(config.docker_url),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
         )
         if config.role is not None and not isinstance(config.role, str):

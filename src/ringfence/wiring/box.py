@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,15 +48,18 @@ def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str
 
 
 def make_backend(settings: Settings) -> Backend:
-    """Return the backend that `isolation` names; `auto` is native, then bwrap, then a refusal."""
+    """Return the backend that `isolation` names; `auto` is native, then bwrap, then docker, then a refusal."""
     match settings.isolation:
         case Isolation.NATIVE:
             return native_backend(settings)
         case Isolation.BWRAP:
             return bwrap_backend(settings)
         case Isolation.AUTO:
-            return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
-        case Isolation.DOCKER | Isolation.GVISOR | Isolation.AIO:
+            tiers = native_backend, bwrap_backend, docker_backend
+            return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
+        case Isolation.DOCKER:
+            return docker_backend(settings)
+        case Isolation.GVISOR | Isolation.AIO:
             raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
 
 
@@ -62,17 +67,37 @@ def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.native.backend import NativeBackend
 
-    def session(session_id: str, tenant: str) -> SessionWorkspace:
-        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
-
-        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
-
     return NativeBackend(
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        session=session,
+        session=partial(_session, settings.files_home),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )
+
+
+def docker_backend(settings: Settings) -> Backend:
+    """Return the backend that has a container engine build the box.
+
+    Raises:
+        InvalidRequest: What the home or the environment says of the engine is none.
+    """
+    from ringfence.isolation.docker.backend import DockerBackend
+    from ringfence.isolation.docker.configured import engine_settings
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return DockerBackend(
+        engine_settings(settings.home, os.environ, settings.docker_url),
+        home=settings.home,
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
+    )
+
+
+def _session(files_home: Path, session_id: str, tenant: str) -> SessionWorkspace:
+    from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+    return SessionWorkspace.create(files_home, session_id, tenant=tenant)
 
 
 def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
