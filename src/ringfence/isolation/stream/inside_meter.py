@@ -1,4 +1,4 @@
-"""What the init of a container can see of the run's use: its own cgroup's counters, else what the kernel says of children."""
+"""What a container's init can see of a run's use: the counters of its own cgroup, else what the kernel says of children."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from collections.abc import Callable
 
 _ROOT = "/sys/fs/cgroup"
 _UNLIMITED = 1 << 60  # what an old-style group without a limit says is a little less than 2**63

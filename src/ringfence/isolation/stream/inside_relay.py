@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -176,10 +177,8 @@ class Guest:
                 return
         except OSError:
             pass  # a kernel whose terminals cannot
-        try:
+        with contextlib.suppress(OSError):  # it is just ending
             os.killpg(self.pid, number)
-        except OSError:
-            pass  # it is just ending
 
     def reap(self) -> bool:
         """Wait for whoever is dead; True when the worker was among them, or was before."""
@@ -199,10 +198,8 @@ def kill_the_rest() -> None:
     """Kill everything but this process; a fork that is under way fails, so nobody slips through."""
     if os.getpid() != 1:  # anywhere else this would end everything the user has
         os._exit(1)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def bury_the_rest(guest: Guest) -> None:

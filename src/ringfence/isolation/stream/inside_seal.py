@@ -7,6 +7,7 @@ thing is not: a worker that can reach the descriptors or the memory of its init 
 from __future__ import annotations
 
 import binascii
+import contextlib
 import os
 import resource
 import signal
@@ -18,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-WRITABLE = ("/workspace/work", "/workspace/artifacts", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108  the box's own
+WRITABLE = ("/workspace/work", "/workspace/artifacts", "/tmp", "/var/tmp", "/dev/shm")
 _QUEUED_SIGNALS = 1024
 _FILTERS = 2
 
@@ -49,10 +50,8 @@ def close_all_from(first: int) -> None:
     except OSError:
         for name in os.listdir("/proc/self/fd"):
             if int(name) >= first:
-                try:
+                with contextlib.suppress(OSError):  # the listing's own
                     os.close(int(name))
-                except OSError:
-                    pass  # the listing's own
 
 
 def give_up_everything(setup: dict[str, Any], home: str, of_init: tuple[int, ...]) -> dict[str, Any]:
