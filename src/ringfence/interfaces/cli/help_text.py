@@ -298,7 +298,7 @@ of it for every tenant, and makes keys.
 """,
     "serve": """\
 ringfence serve [--host H] [--port P] [--policy FILE] [--database URL] [--workspace-root DIR] [--skills DIR]
-                [--config FILE]
+                [--config FILE] [--aio]
 
 Serve this home over HTTP: executions, processes, workspaces, skills and evidence, under the same law as the command.
 Callers send 'Authorization: Bearer KEY'; on loopback the first key is made and shown when there is none. Beyond
@@ -313,6 +313,7 @@ SIGTERM or Ctrl-C lets what runs end first, a second one does not.
   --skills DIR          a directory of skills
   --config FILE         instead of $RINGFENCE_HOME/config.toml: sections [server] and [sandbox], whose keys can also be
                         set as RINGFENCE_SERVER_PORT, RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS and so on
+  --aio                 serve clients of AIO sandboxes too, under /v1; see docs/aio.md
 
 Exit codes: 0 it was told to end, 2 usage, 7 another service has this home, or the address is taken.
 """,
