@@ -116,17 +116,23 @@ async def test_the_example_of_the_document_runs(service: AIOService) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "language", "status", "exit_code", "killed_by"),
+    ("code", "language", "timeout", "status", "exit_code", "killed_by"),
     [
-        ("exit 4", "bash", Status.FAILED, 4, None),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "python", Status.FAILED, None, None),
-        ("while True: pass", "python", Status.TIMED_OUT, None, "wall_timeout"),
+        ("exit 4", "bash", 30, Status.FAILED, 4, None),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "python", 30, Status.FAILED, None, None),
+        ("while True: pass", "python", 1, Status.TIMED_OUT, None, "wall_timeout"),
     ],
 )
 async def test_how_a_program_ended_is_told(
-    service: AIOService, code: str, language: str, status: Status, exit_code: int | None, killed_by: str | None
+    service: AIOService,
+    code: str,
+    language: str,
+    timeout: float,
+    status: Status,
+    exit_code: int | None,
+    killed_by: str | None,
 ) -> None:
-    result = await use(service, lambda client: client.execute(ExecutionRequest(code, language, timeout=1)))
+    result = await use(service, lambda client: client.execute(ExecutionRequest(code, language, timeout)))
     assert (result.status, result.exit_code, result.killed_by) == (status, exit_code, killed_by)
 
 

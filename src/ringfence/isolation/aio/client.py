@@ -7,23 +7,25 @@ services under all three.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from ringfence.capability.limits import Limits
-from ringfence.errors import InvalidRequest
+from ringfence.errors import RingfenceError, Unavailable
 from ringfence.isolation.aio.browser import Browser
 from ringfence.isolation.aio.cells import Code, Jupyter
 from ringfence.isolation.aio.commands import Bash, Shell
 from ringfence.isolation.aio.door import Door
 from ringfence.isolation.aio.files import Files
 from ringfence.isolation.aio.following import follow
-from ringfence.isolation.aio.program import Place, furnishing, place_in, program
+from ringfence.isolation.aio.program import WORKSPACE, Place, clearing, furnishing, place_in, program
 from ringfence.operation import parse_language
 from ringfence.outcome import ExecutionResult, Layers, OnOutput, SandboxType, Status
-from ringfence.ports import Ending
+from ringfence.ports import Ending, Job
 from ringfence.workspaces.place import check_names
 
 LAYERS: Final = Layers(
@@ -91,38 +93,46 @@ class AIOSandboxClient:
         return self._door.look(seconds)
 
     async def furnish(self) -> Place:
-        """Make empty directories for one run, and return where they are."""
-        place = place_in(await self.home())
+        """Make empty directories for one run, and return where they are.
+
+        Raises:
+            Unavailable: The service cannot make any.
+        """
+        place = place_in(await self.home(), secrets.token_hex(8))
         made = await self.bash.exec(furnishing(place), hard_seconds=self._door.seconds)
         if made.status != "completed" or made.exit_code not in (0, 1):
-            raise InvalidRequest(
-                f"{self.shown} cannot make directories in its home", reason="not_a_directory", fix="see its disk"
-            )
-        return replace(place, is_workspace=made.exit_code == 0)
+            raise Unavailable(f"{self.shown} cannot make directories in its home", fix="see its disk")
+        return Place(WORKSPACE) if made.exit_code == 0 else place
+
+    async def clear(self, place: Place) -> None:
+        """Remove what `furnish` made."""
+        await self.bash.exec(clearing(place), hard_seconds=self._door.seconds)
 
     async def execute(self, request: Request, *, on_output: OnOutput | None = None) -> ExecutionResult:
-        """Run code of one of the languages there; with nobody's policy, and on nobody's record."""
+        """Run code of one of the languages there; with nobody's policy, and on nobody's record.
+
+        Raises:
+            RingfenceError: The service refused it, or was lost: then nobody knows how far it came.
+        """
         language = parse_language(request.language)
         names = check_names(request.files)
         limits = Limits() if request.timeout is None else replace(Limits(), wall_seconds=request.timeout)
-        place = await self.furnish()
         code = request.code if isinstance(request.code, str) else request.code.decode("utf-8", "surrogateescape")
-        planned = program(language, code, tuple(request.args), request.env, _bytes(request.stdin), None, limits, place)
-        for name, content in zip(names, request.files.values(), strict=True):
-            await self.file.write(f"{place.of('work')}/{name}", _bytes(content))
-        for file, content in planned.files.items():
-            await self.file.write(f"{place.of('job')}/{file}", content)
-        ending = await follow(
-            self.bash,
-            planned.command,
-            directory=planned.directory,
-            env=dict(planned.env),
-            wall_seconds=limits.wall_seconds,
-            stdout_bytes=limits.stdout_bytes,
-            stderr_bytes=limits.stderr_bytes,
-            on_output=on_output,
-        )
-        return _result(ending)
+        job = Job(language, code, tuple(request.args), request.env, _bytes(request.stdin), limits)
+        place = await self.furnish()
+        try:
+            planned = program(job, place)
+            for name, content in zip(names, request.files.values(), strict=True):
+                await self.file.write(f"{place.of('work')}/{name}", _bytes(content))
+            for file, content in planned.files.items():
+                await self.file.write(f"{place.of('job')}/{file}", content)
+            followed = await follow(self.bash, planned, job, on_output)
+        finally:
+            with suppress(RingfenceError):
+                await self.clear(place)
+        if followed.lost is not None:
+            raise followed.lost
+        return _result(followed.ending)
 
     def close(self) -> None:
         """Close the connections that nobody uses."""

@@ -10,11 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import RingfenceError, TimedOut
 from ringfence.isolation.aio.commands import Bash, BashCommand
+from ringfence.isolation.aio.program import Program
 from ringfence.isolation.capture import Capture, Listener
 from ringfence.outcome import OnOutput
-from ringfence.ports import Ending
+from ringfence.ports import Ending, Job
+from ringfence.wire.transport import Dropped
 
 _LOOK_SECONDS: Final = 20.0
 """How long one question for more output waits there."""
@@ -92,43 +94,63 @@ class Following:
                 await self.bash.kill(session_id)
 
 
-async def follow(
-    bash: Bash,
-    command: str,
-    *,
-    directory: str,
-    env: dict[str, str],
-    wall_seconds: float,
-    stdout_bytes: int,
-    stderr_bytes: int,
-    most_output: int | None = None,
-    on_output: OnOutput | None = None,
-) -> Ending:
-    """Run a command line to its end and say how it ended, as far as anybody but the service can tell.
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How a command ended, as far as anybody but the service can tell."""
+
+    ending: Ending
+    lost: RingfenceError | None = None
+    """What went wrong on the way to it after it had begun: how it ended, and whether it has, nobody knows."""
+
+
+async def follow(bash: Bash, program: Program, job: Job, on_output: OnOutput | None = None) -> Followed:
+    """Run a program to its end.
 
     Raises:
-        RingfenceError: The service was lost; whether the command ran, or still runs, nobody knows.
+        RingfenceError: The service did not start it.
     """
     listener = None if on_output is None else Listener(on_output, lambda why: following.end(why))
-    stdout, stderr = Capture("stdout", stdout_bytes, listener), Capture("stderr", stderr_bytes, listener)
-    following = Following(bash, wall_seconds, stdout, stderr, most_output)
+    limits = job.limits
+    stdout, stderr = (
+        Capture("stdout", limits.stdout_bytes, listener),
+        Capture("stderr", limits.stderr_bytes, listener),
+    )
+    following = Following(bash, limits.wall_seconds, stdout, stderr, job.most_output)
     # a name of ours: a command whose start was never answered can be killed by it
     session = f"ringfence-{secrets.token_hex(8)}"
+    lost: RingfenceError | None = None
+    status: int | None = None
     started = time.perf_counter()
     try:
         begun = await bash.exec(
-            command, session_id=session, exec_dir=directory, env=env, in_background=True, hard_seconds=wall_seconds
+            program.command,
+            session_id=session,
+            exec_dir=program.directory,
+            env=program.env,
+            in_background=True,
+            hard_seconds=limits.wall_seconds,
         )
-        ended = await following.until_over(begun)
+        try:
+            status = (await following.until_over(begun)).exit_code
+        except RingfenceError as error:
+            lost = error
+    except TimedOut as error:  # it may have begun
+        lost = error
+    except Dropped as error:
+        if not error.sent:
+            raise
+        lost = error
     except BaseException:
         await asyncio.shield(following.kill(session))
         raise
+    if lost is not None:
+        await following.kill(session)
     elapsed = time.perf_counter() - started
     with suppress(RingfenceError):
         await bash.close_session(session)
     if listener is not None and listener.error is not None:
         raise listener.error
-    return _ending(ended.exit_code, following, elapsed)
+    return Followed(_ending(status, following, elapsed), lost)
 
 
 def _ending(status: int | None, following: Following, elapsed: float) -> Ending:

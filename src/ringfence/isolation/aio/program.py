@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ringfence.capability.limits import Limits
 from ringfence.errors import RuntimeMissing
 from ringfence.operation import Language
+from ringfence.ports import Job
 
 _STARTED: Final = {
     Language.PYTHON: ("main.py", ("python3", "-X", "utf8")),
@@ -18,12 +18,16 @@ _STARTED: Final = {
 }
 
 
+WORKSPACE: Final = "/workspace"
+"""Where a run's files lie in every other box; here only where whoever set the service up left it empty for us."""
+_DIRECTORIES: Final = ("inputs", "work", "artifacts", "job")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run has its files in a service; `is_workspace` says that `/workspace` leads there."""
+    """Where a run has its files in a service."""
 
     root: str
-    is_workspace: bool = False
 
     def of(self, name: str) -> str:
         """Return one of the directories `inputs`, `work`, `artifacts` and `job`."""
@@ -41,33 +45,38 @@ class Program:
     directory: str
 
 
-def place_in(home: str) -> Place:
-    """Return where runs lie in a service with this home directory."""
-    return Place(f"{home.rstrip('/')}/.ringfence")
+def place_in(home: str, run: str) -> Place:
+    """Return where one run lies in a service with this home directory."""
+    return Place(f"{home.rstrip('/')}/.ringfence/{run}")
 
 
 def furnishing(place: Place) -> str:
-    """Return the command line that empties and makes the directories of a run.
+    """Return the command line that makes the directories of a run: in `/workspace` if it can, else in `place`.
 
-    It exits with 0 where `/workspace` leads to them; with 1 where somebody else has that name, or nobody may make it.
+    It exits with 0 for the one and with 1 for the other. `job` is made first and alone, so that of two runs that come
+    at once only one has `/workspace`.
     """
-    root = shlex.quote(place.root)
+    shared = " ".join(f"{WORKSPACE}/{name}" for name in _DIRECTORIES[:-1])
+    own = " ".join(shlex.quote(place.of(name)) for name in _DIRECTORIES)
     return (
-        f"umask 077; rm -rf {root}; mkdir -p {root}/inputs {root}/work {root}/artifacts {root}/job || exit 2; "
-        f"[ -e /workspace ] || ln -s {root} /workspace 2>/dev/null; [ /workspace -ef {root} ]"
+        f"umask 077; if mkdir {WORKSPACE}/job 2>/dev/null; then mkdir {shared} 2>/dev/null && exit 0; "
+        f"rmdir {WORKSPACE}/job; fi; mkdir -p {own} && exit 1; exit 2"
     )
 
 
-def program(
-    language: Language,
-    code: str,
-    args: tuple[str, ...],
-    env: Mapping[str, str],
-    stdin: bytes,
-    cwd: str | None,
-    limits: Limits,
-    place: Place,
-) -> Program:
+def unpacking(place: Place) -> str:
+    """Return the command line that puts what was sent where it belongs."""
+    root = shlex.quote(place.root)
+    return f"cd {root} && tar -xpf job/there.tar && rm -f job/there.tar && chmod -R a-w inputs"
+
+
+def clearing(place: Place) -> str:
+    """Return the command line that removes the directories of a run; `job` last, which keeps others out."""
+    own = [shlex.quote(place.of(name)) for name in _DIRECTORIES]
+    return f"chmod -R u+w {' '.join(own)}; rm -rf {' '.join(own[:-1])}; rm -rf {own[-1]}"
+
+
+def program(job: Job, place: Place) -> Program:
     """Return what has to be put and started in a service for this code to run.
 
     The limits are set by the shell that becomes the program. Whoever has another user's rights there, or root's, can
@@ -76,22 +85,22 @@ def program(
     Raises:
         RuntimeMissing: No AIO service runs the language.
     """
-    if language not in _STARTED:
-        raise RuntimeMissing(f"an AIO service does not run {language}", fix="run it natively, or compile it first")
-    name, argv = _STARTED[language]
-    job, work = place.of("job"), place.of("work")
-    words = " ".join(shlex.quote(word) for word in (*argv, f"{job}/{name}", *args))
-    bounds = f"-t {max(1, int(limits.cpu_seconds))} -n {limits.open_files} -f {max(1, limits.file_bytes // 1024)}"
-    one_by_one = "; ".join(f"ulimit {bound.strip()}" for bound in bounds.replace(" -", "\n-").split("\n"))
-    given = dict(env)
-    if language is Language.PYTHON:
+    if job.language not in _STARTED:
+        raise RuntimeMissing(f"an AIO service does not run {job.language}", fix="run it natively, or compile it first")
+    name, argv = _STARTED[job.language]
+    limits, own, work = job.limits, place.of("job"), place.of("work")
+    words = " ".join(shlex.quote(word) for word in (*argv, f"{own}/{name}", *job.args))
+    bounds = {"t": int(limits.cpu_seconds), "n": limits.open_files, "f": limits.file_bytes // 1024}
+    one_by_one = "; ".join(f"ulimit -{letter} {max(1, bound)}" for letter, bound in bounds.items())
+    given = dict(job.env)
+    if job.language is Language.PYTHON:
         # what lies beside a program is imported from where it runs, not from where its text was put
         given["PYTHONPATH"] = ":".join(filter(None, (work, given.get("PYTHONPATH"))))
     return Program(
-        files={name: code.encode("utf-8", "surrogateescape"), "stdin": stdin},
-        command=f"{{ {one_by_one}; }} 2>/dev/null; exec {words} <{shlex.quote(f'{job}/stdin')}",
+        files={name: job.code.encode("utf-8", "surrogateescape"), "stdin": job.stdin},
+        command=f"{{ {one_by_one}; }} 2>/dev/null; exec {words} <{shlex.quote(f'{own}/stdin')}",
         env=given,
-        directory=work if cwd is None else _inside(cwd, place),
+        directory=work if job.cwd is None else _inside(job.cwd, place),
     )
 
 
