@@ -59,8 +59,20 @@ def make_backend(settings: Settings) -> Backend:
             return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
         case Isolation.DOCKER:
             return docker_backend(settings)
-        case Isolation.GVISOR | Isolation.AIO:
+        case Isolation.AIO:
+            return aio_backend(settings)
+        case Isolation.GVISOR:
             raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
+
+
+def aio_backend(settings: Settings) -> Backend:
+    """Return the backend of AIO services: of the pool that was given, else of the instances the environment names."""
+    from ringfence.isolation.aio.backend import AIOBackend
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+
+    given = settings.aio_pool
+    session = partial(_session, settings.files_home)
+    return AIOBackend(given or AIOSandboxPool(), session, owns_pool=given is None)
 
 
 def native_backend(settings: Settings) -> Backend:

@@ -116,7 +116,7 @@ async def test_the_example_of_the_document_runs(service: AIOService) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "language", "timeout", "status", "exit_code", "killed_by"),
+    ("code", "language", "limit", "status", "exit_code", "killed_by"),
     [
         ("exit 4", "bash", 30, Status.FAILED, 4, None),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "python", 30, Status.FAILED, None, None),
@@ -127,12 +127,12 @@ async def test_how_a_program_ended_is_told(
     service: AIOService,
     code: str,
     language: str,
-    timeout: float,
+    limit: float,
     status: Status,
     exit_code: int | None,
     killed_by: str | None,
 ) -> None:
-    result = await use(service, lambda client: client.execute(ExecutionRequest(code, language, timeout)))
+    result = await use(service, lambda client: client.execute(ExecutionRequest(code, language, limit)))
     assert (result.status, result.exit_code, result.killed_by) == (status, exit_code, killed_by)
 
 

@@ -6,6 +6,7 @@ what, for how long, how much comes back, under which names, and that no session 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -37,16 +38,19 @@ DOES_NOT_KEEP: Final[Mapping[int, str]] = MappingProxyType(
 
 
 class AIOBackend:
-    """Implements `ports.Backend` over a pool of AIO instances, which stays its owner's."""
+    """Implements `ports.Backend` over a pool of AIO instances."""
 
     name = Isolation.AIO.value
     fixes_limits = False
     does_not_keep = DOES_NOT_KEEP
 
-    def __init__(self, pool: AIOSandboxPool, session: Callable[[str, str], SessionWorkspace]) -> None:
-        """Take instances from `pool` when a run needs one; nothing is started here."""
+    def __init__(
+        self, pool: AIOSandboxPool, session: Callable[[str, str], SessionWorkspace], *, owns_pool: bool = False
+    ) -> None:
+        """Take instances from `pool` when a run needs one; a pool of our own is started with the first and stopped."""
         self._pool = pool
         self._session = session
+        self._owns_pool = owns_pool
 
     def start(self, spec: WorkerSpec) -> AIOWorker:
         """Return a worker that will take an instance once it has a job.
@@ -60,11 +64,13 @@ class AIOBackend:
                 fix="leave out packages=, and have them in the service's image",
             )
         session = None if spec.session_id is None else self._session(spec.session_id, spec.tenant)
-        return AIOWorker(f"aio-{secrets.token_hex(6)}", spec, self._pool, session)
+        return AIOWorker(f"aio-{secrets.token_hex(6)}", spec, self._pool, session, starts_pool=self._owns_pool)
 
     def tidy(self) -> bool:
         """Leave nothing behind: the instances are the pool's."""
         return True
 
     def close(self) -> None:
-        """End nothing: the pool is its owner's to stop."""
+        """Stop the pool, unless it is somebody else's."""
+        if self._owns_pool:
+            asyncio.run(self._pool.stop())

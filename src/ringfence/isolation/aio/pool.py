@@ -168,12 +168,11 @@ class AIOSandboxPool:
         with self._lock:
             self._act(self._roster.release(session_id, forget=forget))
 
-    def report(self, session_id: str) -> None:
-        """Say that the instance of a session failed: it is looked at now, and replaced if it does not answer."""
+    def report(self, session_id: str) -> Future[None]:
+        """Say that the instance of a session failed: it is looked at now, and given up if it does not answer."""
         with self._lock:
             box = self._roster.of(session_id)
-            if box is not None and box.client is not None:
-                self._do(partial(self._look_at, box, final=True))
+            return self._do(partial(self._look_at, box, final=True) if box is not None else _nothing)
 
     def status(self) -> dict[str, Any]:
         """Return what each instance does, for whom, and how many wait."""
@@ -293,6 +292,10 @@ class AIOSandboxPool:
             well = False
         with self._lock:
             self._act(self._roster.looked_at(box, well=well, final=final))
+
+
+def _nothing() -> None:
+    """Be done at once."""
 
 
 def _destroy(box: Box) -> None:

@@ -45,6 +45,16 @@ class Program:
     directory: str
 
 
+def require_runtime(language: Language) -> None:
+    """Refuse a language that no AIO service runs.
+
+    Raises:
+        RuntimeMissing: It is one.
+    """
+    if language not in _STARTED:
+        raise RuntimeMissing(f"an AIO service does not run {language}", fix="run it natively, or compile it first")
+
+
 def place_in(home: str, run: str) -> Place:
     """Return where one run lies in a service with this home directory."""
     return Place(f"{home.rstrip('/')}/.ringfence/{run}")
@@ -85,8 +95,7 @@ def program(job: Job, place: Place) -> Program:
     Raises:
         RuntimeMissing: No AIO service runs the language.
     """
-    if job.language not in _STARTED:
-        raise RuntimeMissing(f"an AIO service does not run {job.language}", fix="run it natively, or compile it first")
+    require_runtime(job.language)
     name, argv = _STARTED[job.language]
     limits, own, work = job.limits, place.of("job"), place.of("work")
     words = " ".join(shlex.quote(word) for word in (*argv, f"{own}/{name}", *job.args))

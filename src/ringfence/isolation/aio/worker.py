@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from ringfence.isolation.aio.client import LAYERS, AIOSandboxClient
 from ringfence.isolation.aio.following import Followed, follow
 from ringfence.isolation.aio.luggage import Luggage, Unpacking, most_back, packing_back
 from ringfence.isolation.aio.pool import AIOSandboxPool
-from ringfence.isolation.aio.program import WORKSPACE, Place, Program, program, unpacking
+from ringfence.isolation.aio.program import WORKSPACE, Place, Program, program, require_runtime, unpacking
 from ringfence.isolation.stream.harvesting import harvest, lost
 from ringfence.outcome import Layers, OnOutput, SandboxType
 from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, WorkerLost, WorkerSpec
@@ -26,7 +26,9 @@ from ringfence.workspaces.session import SessionWorkspace
 _PIECE: Final = 8 << 20
 _MOST_LIST: Final = 8 << 20
 _MOVE_SECONDS: Final = 120.0
-_ELSEWHERE: Final = "the run's directories are not at /workspace in this service: inputs and artifacts are at ../inputs and ../artifacts"
+_ELSEWHERE: Final = (
+    "this service has no /workspace for a run: its directories are ../inputs and ../artifacts of where it starts"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class AIOWorker:
     spec: WorkerSpec
     pool: AIOSandboxPool
     session: SessionWorkspace | None
+    starts_pool: bool = False
+    """Whether nobody else starts the pool."""
     backend: str = "aio"
     sandbox_type: SandboxType = SandboxType.AIO
     layers: Layers = LAYERS
@@ -83,13 +87,16 @@ class AIOWorker:
         if self._used:
             raise WorkerLost("a worker serves one run")
         self._used = True
+        require_runtime(job.language)
         key = self._key()
+        if self.starts_pool:
+            await self.pool.start()
         client = await self.pool.acquire(key)
         try:
             return await self._run_in(client, job, on_output, begin)
-        except (Unavailable, TimedOut) as error:
-            self.pool.report(key)
-            raise WorkerLost(str(error)) from error
+        except WorkerLost:
+            await asyncio.wrap_future(self.pool.report(key))
+            raise
         finally:
             # what one run without a session left there is nobody's to find
             await self.pool.release(key, forget=self.spec.session_id is None)
@@ -108,13 +115,16 @@ class AIOWorker:
     async def _run_in(
         self, client: AIOSandboxClient, job: Job, on_output: OnOutput | None, begin: Begin | None
     ) -> Ending:
-        place = await client.furnish()
+        with _before_it_runs():
+            place = await client.furnish()
         try:
             planned = program(job, place)
-            await self._send(client, place, planned)
+            with _before_it_runs():
+                await self._send(client, place, planned)
             if begin is not None:
                 await begin()
-            followed = await follow(client.bash, planned, job, on_output)
+            with _before_it_runs():
+                followed = await follow(client.bash, planned, job, on_output)
             self._back = await self._fetch(client, place, job.limits, followed)
         finally:
             with suppress(RingfenceError):
@@ -180,3 +190,12 @@ class AIOWorker:
         """Let go of the session's files; the instance was given back when the run ended."""
         if self.session is not None:
             self.session.close()
+
+
+@contextmanager
+def _before_it_runs() -> Iterator[None]:
+    """Let another worker take the job when the service is lost before any of it ran."""
+    try:
+        yield
+    except (Unavailable, TimedOut) as error:
+        raise WorkerLost(str(error)) from error
