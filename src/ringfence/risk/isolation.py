@@ -65,6 +65,8 @@ def isolation_of(sandbox_type: SandboxType, layers: Layers) -> IsolationLevel:
         return _of_gvisor(layers)
     if sandbox_type is SandboxType.DOCKER and layers.container is not None:
         return _of_a_container(layers)
+    if sandbox_type is SandboxType.AIO:
+        return IsolationLevel.OS  # on the word of whoever set the service up and gave us its address
     privileges = layers.capabilities_empty and layers.no_new_privs and layers.seccomp_filters > 0
     if not privileges:
         return IsolationLevel.PROCESS

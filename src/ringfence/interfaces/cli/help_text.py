@@ -21,6 +21,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
   ringfence image build|list|age|scan|sbom|seccomp   what containers start from
+  ringfence paths                      the workspace as Windows, WSL and docker each call it
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -430,6 +431,21 @@ commit applies it, unless others changed the same files since, and discard forge
   --role R           one of the policy's agent roles
   --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
   --json             print one JSON object with the same, and nothing else
+""",
+    "paths": """\
+ringfence paths [--env auto|windows|wsl] [--project ID] [OPTIONS]
+
+Print the root of the workspace as this system opens it (host_path_native) and as 'docker run -v' takes it
+(docker_mount_path); with --project also the three directories of a project that are mounted. The roots are
+sandbox.workspace_root_win and sandbox.workspace_root_wsl of the configuration; of one that is missing, 'wslpath' is
+asked. On Windows no path is ever one of WSL (/mnt/d/...), and on WSL none is one of Windows (D:\\...).
+
+  --env E          which system's paths: of this one (auto, the default), windows or wsl
+  --root-win PATH  instead of sandbox.workspace_root_win, as in D:\\agents
+  --root-wsl PATH  instead of sandbox.workspace_root_wsl, as in /mnt/d/agents
+  --project ID     also the directories of this project
+  --home DIR       whose configuration is read, instead of $RINGFENCE_HOME
+  --json           one JSON object with the same, and nothing else
 """,
     "errors": """\
 ringfence errors list [--json]
