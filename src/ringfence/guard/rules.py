@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
-from ringfence.authority.levels import ApprovalMode, Decision, RiskLevel, SideEffect
+from ringfence.authority.levels import ApprovalMode, Decision, NetMode, RiskLevel, SideEffect
 from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
@@ -34,7 +34,7 @@ _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _YES = {
     name: Answer(name, _ALLOW)
     for name in (
-        *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "size"),
+        *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
         *("environment", "commands", "consent"),
     )
 }
@@ -137,6 +137,17 @@ def deny_lists(case: Case) -> Answer:
     return Answer("deny_lists", _DENY, CapabilityBlocked.code, "blacklist", refusal)
 
 
+def retrieval(case: Case) -> Answer | None:
+    """Below an allow-list a request only ever reads: it brings no header and no body that could carry something out."""
+    if case.operation.kind != "net_http" or case.profile.net_mode >= NetMode.ALLOWLIST:
+        return None
+    request = cast("NetHttp", case.operation)
+    if request.headers or request.body is not None:
+        detail = f"at the level {case.profile.net_mode} a request brings neither headers nor a body"
+        return Answer("retrieval", _DENY, CapabilityBlocked.code, "request_content", detail)
+    return _YES["retrieval"]
+
+
 def size(case: Case) -> Answer | None:
     """What is to be written or sent is no larger than one operation may move."""
     if case.operation.kind == "fs_write":
@@ -218,7 +229,7 @@ def consent(case: Case) -> Answer:
 
 
 RULES: tuple[Rule, ...] = (
-    *(tool, time, place, manifest, grant, deny_lists, capability, size),
+    *(tool, time, place, manifest, grant, deny_lists, capability, retrieval, size),
     *(environment, commands, policy_rules, consent),
 )
 
