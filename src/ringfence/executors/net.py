@@ -60,7 +60,7 @@ class NetExecutor:
         ask = Ask(operation.method, target(operation.url), operation.headers, operation.body)
         retriever = Retriever(partial(while_wanted, profile.tenant, self._addresses_of), self._dial)
         try:
-            found = await retriever.fetch(ask, self._rules(profile), trail)
+            found = await retriever.fetch(ask, self._rules(profile, ask), trail)
         except RingfenceError as error:
             error.done = BrokerOutcome("net_http", {}, None, _used(trail), _effects(trail))
             raise
@@ -68,22 +68,26 @@ class NetExecutor:
         content = found.content if profile.output_inline else None
         return BrokerOutcome("net_http", out, content, _used(trail), _effects(trail))
 
-    def _rules(self, profile: Profile) -> Rules:
+    def _rules(self, profile: Profile, first: Ask) -> Rules:
         return Rules(
             addresses=AddressRules.of(profile.denials, profile.dangers, nat64=self._settings.nat64),
             caps=RetrievalCaps.of(profile.limits),
             media=profile.mime_allow,
             own=own_of,
-            may_follow=partial(_judge_redirect, profile),
+            may_follow=partial(_judge_redirect, profile, first),
         )
 
 
-def _judge_redirect(profile: Profile, ask: Ask) -> None:
+def _judge_redirect(profile: Profile, first: Ask, ask: Ask) -> None:
     """Ask the guard about a redirect as about a request of its own.
 
     Raises:
         CapabilityBlocked: It says no, or that somebody would have to be asked.
     """
+    if profile.dangers and ask.where.origin != first.where.origin:  # a person agreed to what they were shown
+        raise CapabilityBlocked(
+            f"a redirect leads to {ask.where.host}, which nobody agreed to", reason="redirect", host=ask.where.host
+        )
     operation = NetHttp(ask.method, url_of(ask.where), ask.headers, ask.body)
     case = guard.Case(profile, operation, 0, RiskLevel.HIGH, RiskLevel.HIGH)
     for rule in _ABOUT_A_REDIRECT:

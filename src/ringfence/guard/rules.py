@@ -100,6 +100,9 @@ def manifest(case: Case) -> Answer:
         return Answer("manifest", _DENY, CapabilityBlocked.code, "port", detail)
     if refusal == "path":  # it does declare such operations, elsewhere
         return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
+    if case.operation.kind == "net_http" and case.profile.declared.of("net.http"):  # the same, to other hosts
+        reason = _reason_of(case.operation, refusal)
+        return Answer("manifest", _DENY, CapabilityBlocked.code, reason, f"the {refusal} is none that is listed")
     if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
         return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
     detail = (
@@ -126,7 +129,7 @@ def capability(case: Case) -> Answer:
         return Answer("capability", _DENY, CapabilityBlocked.code, "port", f"port {port} is not granted")
     if case.operation.kind == "proc_exec":
         return Answer("capability", _DENY, ToolDenied.code, "argument", refusal)
-    return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation), refusal)
+    return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation, refusal), refusal)
 
 
 def deny_lists(case: Case) -> Answer:
@@ -134,7 +137,8 @@ def deny_lists(case: Case) -> Answer:
     refusal = case.profile.denials.refusal(case.operation)
     if refusal is None:
         return _YES["deny_lists"]
-    return Answer("deny_lists", _DENY, CapabilityBlocked.code, "blacklist", refusal)
+    reason = "port" if refusal == "denied_port" else "blacklist"
+    return Answer("deny_lists", _DENY, CapabilityBlocked.code, reason, refusal)
 
 
 def retrieval(case: Case) -> Answer | None:
@@ -310,11 +314,11 @@ def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:
     return next((port for port in operation.ports if not allowed.allows(PortOpen(port))), None)
 
 
-def _reason_of(operation: Operation) -> str:
+def _reason_of(operation: Operation, refusal: str) -> str:
     match operation.kind:
         case "code_run":
             return "language"
         case "net_http":
-            return "domain"
+            return refusal if refusal in ("port", "scheme", "method") else "domain"
         case _:
             return "path" if hasattr(operation, "path") else "blocked"

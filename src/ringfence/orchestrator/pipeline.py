@@ -38,7 +38,7 @@ from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers,
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
-    from ringfence.operation.brokered import Filing, ProcExec
+    from ringfence.operation.brokered import Filing, NetHttp, ProcExec
     from ringfence.operation.form import Operation
     from ringfence.orchestrator.metering import Metering
 
@@ -115,7 +115,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: Filing,
+        operation: Filing | NetHttp,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,
