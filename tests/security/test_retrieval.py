@@ -472,7 +472,7 @@ async def test_rule_26_what_only_looks_like_a_redirect_is_an_answer(net: Interne
 # --- the answer ---
 
 
-@pytest.mark.parametrize("path", ["long-head", "endless-head", "many-headers"])
+@pytest.mark.parametrize("path", ["long-head", "longer-head", "endless-head", "many-headers"])
 async def test_rule_27_headers_are_bounded_in_number_and_size(net: Internet, path: str) -> None:
     assert (await net.refusal(f"http://web.example.com/{path}")).reason == "too_large"
 
@@ -481,6 +481,7 @@ async def test_rule_28_a_body_is_bounded_as_it_comes_and_unpacked(net: Internet)
     assert (await net.refusal("http://web.example.com/claims-much")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/endless")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/endless?chunked=1")).reason == "too_large"
+    assert (await net.refusal("http://web.example.com/packed")).reason == "too_large"
     exactly = await net.fetch(f"http://web.example.com/large?size={4 * MIB}")
     assert exactly.out["bytes"] == 4 * MIB
     assert (await net.refusal(f"http://web.example.com/large?size={4 * MIB + 1}")).reason == "too_large"
