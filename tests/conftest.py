@@ -135,6 +135,10 @@ def _net_lab() -> str | None:
     return net_lab.missing()
 
 
+def _systemd() -> str | None:
+    return None if shutil.which("systemd-analyze") else "systemd is not installed"
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -146,6 +150,7 @@ CHECKS = {
     "mcp_suites": _mcp_suites,
     "btrfs": _btrfs,
     "net_lab": _net_lab,
+    "systemd": _systemd,
 }
 
 

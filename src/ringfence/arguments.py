@@ -84,6 +84,21 @@ def database(url: object) -> str | None:
     return url
 
 
+def engine_address(url: object) -> str | None:
+    """Return where the container engine listens, as whoever makes a manager says.
+
+    Raises:
+        InvalidRequest: It is no address of one.
+    """
+    if url is None:
+        return None
+    if not isinstance(url, str):
+        raise InvalidRequest(f"docker_url must be an address, not {url!r}", reason="invalid_url")
+    from ringfence.isolation.docker.settings import EngineSettings
+
+    return EngineSettings(url=url).url
+
+
 def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ringfence.authority.layers import Request, read_commit
-from ringfence.authority.limit_names import FIELDS
+from ringfence.authority.limit_names import FIELDS, nothing
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from ringfence.authority.levels import NetMode
     from ringfence.authority.profile import Isolation, SecurityMode
     from ringfence.requests import ExecutionRequest
 
@@ -30,6 +32,9 @@ class Asks:
     isolation: Isolation
     security_mode: SecurityMode
     require_cgroups: bool
+    ceilings: Mapping[str, float] = field(default_factory=nothing)
+    """What the deployment gives nobody more of."""
+    net_ceiling: NetMode | None = None
 
     @cached_property
     def usual(self) -> Request:
@@ -74,4 +79,6 @@ class Asks:
             isolation=self.isolation,
             security_mode=self.security_mode,
             require_cgroups=self.require_cgroups,
+            ceilings=self.ceilings,
+            net_ceiling=self.net_ceiling,
         )

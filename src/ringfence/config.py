@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ringfence.authority import units
+from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import Limits
 from ringfence.egress.settings import NetSettings
@@ -37,9 +38,13 @@ class SandboxConfig:
     executors: Mapping[str, bool] | None = None
     budget_service: str | None = None
     database: str | None = None
+    docker_url: str | None = None
     skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
     net: NetSettings = field(default_factory=NetSettings)
+    ceilings: Mapping[str, float] | None = None
+    """What no run gets more of, by the names of `Limits`, whatever a policy says."""
+    net_ceiling: NetMode | None = None
 
     def asked_limits(self) -> tuple[Limits, frozenset[str]]:
         """Return the limits, and the names of those that were asked for in a policy's words.
@@ -65,7 +70,7 @@ class SandboxConfig:
         Raises:
             InvalidRequest: Naming the first of it.
         """
-        for name in ("home", "policy_file", "executors", "budget_service", "database", "pool_size"):
+        for name in ("home", "policy_file", "executors", "budget_service", "database", "docker_url", "pool_size"):
             if getattr(self, name) is not None:
                 raise of_the_service(name)
 

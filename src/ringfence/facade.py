@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
-_LATER = ("docker_url", "confirmation_service", "aio_pool")
+_LATER = ("confirmation_service", "aio_pool")
 
 
 class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
@@ -67,6 +67,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         executors: Mapping[str, bool] | None = None,
         budget_service: str | None = None,
         database: str | None = None,
+        docker_url: str | None = None,
         correlation: Correlation = UNKNOWN,
         url: str | None = None,
         api_key: str | None = None,
@@ -78,7 +79,8 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         What is not said here is as `config` has it. `policy_file` is read again when it changes; `role` is one of its
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
-        the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `correlation` is
+        the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `docker_url` is
+        where the container engine listens, for runs in containers. `correlation` is
         whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
         the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
         environment's RINGFENCE_API_KEY, tells it who calls.
@@ -107,6 +109,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             "executors": executors,
             "budget_service": budget_service,
             "database": database,
+            "docker_url": docker_url,
             "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
@@ -119,6 +122,8 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             arguments.choice(Isolation, config.isolation, "isolation"),
             arguments.choice(SecurityMode, config.security_mode, "security_mode"),
             config.require_cgroups,
+            config.ceilings or {},
+            config.net_ceiling,
         )
         self._settings = wiring.Settings(
             home=Path(config.home) if config.home is not None else wiring.default_home(),
@@ -130,6 +135,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             switched_off=arguments.switched_off(config.executors),
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
+            docker_url=arguments.engine_address(config.docker_url),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
             net=config.net,
         )
@@ -392,11 +398,11 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
 
     def pool_status(self) -> dict[str, int]:
         """Count the workers of the pool by what they are doing."""
-        return self._engine().keeper.status()
+        return self._engine().pools.status()
 
     def pool_pids(self) -> list[tuple[int, int]]:
         """Return, for each parked worker, the host's pids of its init and of itself."""
-        return [(worker.init_pid, worker.worker_pid) for worker in self._engine().keeper.parked()]
+        return [(worker.init_pid, worker.worker_pid) for worker in self._engine().pools.parked()]
 
     def keep_engine(self) -> None:
         """Leave the engine running until the process ends, for whoever makes a manager for every run."""

@@ -147,6 +147,7 @@ class ProfileBuilder:
             side_effects=manifest.side_effects if manifest else frozenset(),
             net_mode=_net_mode(layers, bool(capabilities.of("net.http"))),
             isolation_floor=view.isolation,
+            critical_isolation=view.critical_isolation,
             mime_allow=view.mime_allow,
             env_allow=view.env_allow,
             declared=manifest.capabilities if manifest else NO_CAPABILITIES,
@@ -237,6 +238,8 @@ def _key(layers: Layers) -> tuple[Any, ...]:
             request.security_mode,
             request.require_cgroups,
             request.commit,
+            _items(request.ceilings),
+            request.net_ceiling,
         ),
     )
 
@@ -279,6 +282,10 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
             "policy" if asked is not None and asked > net_mode(layers) else None),
         Row("isolation", "os", None, str(view.isolation), None, None, None, str(view.isolation), "policy",
             "the floor of the policy", view.origin.get("isolation", view.origin.get("sandbox_enabled", ""))),
+        Row("critical_isolation", "container", None,
+            str(view.critical_isolation) if "critical_isolation" in view.origin else None, None, None, None,
+            str(view.critical_isolation), "policy", "for code that is critical, in strict mode",
+            view.origin.get("critical_isolation", "")),
         Row("security_mode", "strict", None, stated_mode and str(stated_mode), None, None,
             request.security_mode and str(request.security_mode), str(mode), "strictest",
             "a request can make it strict, a strict policy nobody permissive"),

@@ -103,6 +103,8 @@ class Facts:
     overlay_in_userns: bool | None = None
     tmpfs_user_xattr: bool | None = None
     vsock: bool = False
+    engine_sockets: tuple[str, ...] = ()
+    """Sockets of container engines of the host's root that this process may speak to."""
     bwrap: Tool = Tool()
     node: Tool = Tool()
     node_strips_types: bool = False

@@ -170,6 +170,13 @@ _UNAVAILABLE = {
     "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
     "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),
     "no_gpu": Reason("this machine has no such GPU", retryable=False),
+    "engine_missing": Reason("the command of the container engine is not installed", retryable=False),
+    "engine_unreachable": Reason("the container engine does not answer, or does not let this user in"),
+    "engine_hung": Reason("the container engine took a question and gave no answer"),
+    "engine_too_old": Reason("the container engine lacks what holds a guest", retryable=False),
+    "engine_full": Reason("the container engine has no disk space left", retryable=False),
+    "engine_elsewhere": Reason("the container engine does not see the files of this machine", retryable=False),
+    "image_missing": Reason("the container engine does not have the image", retryable=False),
 }
 _TIMEOUT = {
     "timeout": Reason("something outside did not answer in time"),

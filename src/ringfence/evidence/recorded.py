@@ -184,16 +184,13 @@ def _of_run(result: ExecutionResult) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _run_of(form: Mapping[str, Any], blobs: list[bytes]) -> ExecutionResult:
-    layers: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in form["isolation"].items()
-    }
     stdout, stderr, *contents = blobs
     result = ExecutionResult(
         Status(form["status"]),
         stdout_raw=stdout,
         stderr_raw=stderr,
         sandbox_type=SandboxType(form["sandbox_type"]),
-        isolation=Layers(**layers),
+        isolation=Layers.from_dict(form["isolation"]),
         artifacts=tuple(
             Artifact(entry["path"], entry["size"], entry["sha256"], content)
             for entry, content in zip(form["artifacts"], contents, strict=True)

@@ -61,6 +61,21 @@ class Capture:
         return bytes(head + gap_line(left_out, after=head) + tail), left_out
 
 
+class Overheard(Capture):
+    """Keeps head and tail for the result, as every run does, and passes all of it on."""
+
+    def __init__(self, name: str, cap: int, on_output: OnOutput | None, hear: Callable[[str, bytes], None]) -> None:
+        """`hear` is told the name of the stream and every chunk."""
+        super().__init__(name, cap, on_output)
+        self._named = name
+        self._hear = hear
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes of the stream, and pass them on."""
+        super().add(data)
+        self._hear(self._named, data)
+
+
 class Listener:
     """Passes output on to the caller; a caller that raises ends the run, and gets its exception back."""
 

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ringfence.authority.levels import NetMode
+from ringfence.authority.profile import Isolation
 from ringfence.clock import SystemClock
 from ringfence.config import SandboxConfig
 from ringfence.database.address import default_database, open_database
@@ -170,8 +172,9 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
     """Put a house together; nothing runs before the first request.
 
     Raises:
-        InvalidRequest: The policy is broken, or the database's address is none.
+        InvalidRequest: The policy is broken or missing, or the database's address is none.
     """
+    settings.require_rules_for_network()
     url = settings.database or default_database()
     database, clock = open_database(home, url), SystemClock()
     directories = (settings.skills,) if settings.skills else ()
@@ -181,8 +184,11 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             policy_file=settings.policy,
             database=url,
             pool_size=settings.pool_size,
+            isolation=settings.isolation or Isolation.AUTO,
             workspace_root=settings.root_for(runtime_mode()),
             skills=directories,
+            ceilings=settings.ceilings(),
+            net_ceiling=None if settings.network is None else NetMode(settings.network),
         )
     )
     return House(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +12,7 @@ from ringfence.authority.profile import Isolation
 from ringfence.errors import IsolationUnavailable
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.pool.pools import Pools
 from ringfence.isolation.tiers import FirstAvailable
 from ringfence.operation import Language
 from ringfence.ports import Backend, WorkerSpec
@@ -19,10 +23,20 @@ if TYPE_CHECKING:
     from ringfence.workspaces.session import SessionWorkspace
 
 
-def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
+def build_box(settings: Settings) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
-    keeper = Keeper(make_backend(settings), settings.pool, default=_default_spec(settings))
-    return CodeExecutor(keeper, lambda packages, tenant: build_environment(packages, settings.home, tenant)), keeper
+    pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
+    return CodeExecutor(pools, lambda packages, tenant: build_environment(packages, settings.home, tenant)), pools
+
+
+def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
+    """Return the pool of boxes of `kind`; only that of the usual kind has workers parked before anybody asks."""
+    pool = settings.pool if kind is settings.isolation else replace(settings.pool, min_idle=0)
+    backend = make_backend(replace(settings, isolation=kind))
+    spec = _default_spec(settings)
+    if backend.fixes_limits:
+        spec = replace(spec, memory_bytes=settings.limits.memory_bytes, cpus=settings.limits.cpus)
+    return Keeper(backend, pool, default=spec)
 
 
 def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:
@@ -34,15 +48,18 @@ def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str
 
 
 def make_backend(settings: Settings) -> Backend:
-    """Return the backend that `isolation` names; `auto` is native, then bwrap, then a refusal."""
+    """Return the backend that `isolation` names; `auto` is native, then bwrap, then docker, then a refusal."""
     match settings.isolation:
         case Isolation.NATIVE:
             return native_backend(settings)
         case Isolation.BWRAP:
             return bwrap_backend(settings)
         case Isolation.AUTO:
-            return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
-        case Isolation.DOCKER | Isolation.GVISOR | Isolation.AIO:
+            tiers = native_backend, bwrap_backend, docker_backend
+            return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
+        case Isolation.DOCKER:
+            return docker_backend(settings)
+        case Isolation.GVISOR | Isolation.AIO:
             raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
 
 
@@ -50,17 +67,37 @@ def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.native.backend import NativeBackend
 
-    def session(session_id: str, tenant: str) -> SessionWorkspace:
-        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
-
-        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
-
     return NativeBackend(
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        session=session,
+        session=partial(_session, settings.files_home),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )
+
+
+def docker_backend(settings: Settings) -> Backend:
+    """Return the backend that has a container engine build the box.
+
+    Raises:
+        InvalidRequest: What the home or the environment says of the engine is none.
+    """
+    from ringfence.isolation.docker.backend import DockerBackend
+    from ringfence.isolation.docker.configured import engine_settings
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return DockerBackend(
+        engine_settings(settings.home, os.environ, settings.docker_url),
+        home=settings.home,
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
+    )
+
+
+def _session(files_home: Path, session_id: str, tenant: str) -> SessionWorkspace:
+    from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+    return SessionWorkspace.create(files_home, session_id, tenant=tenant)
 
 
 def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:

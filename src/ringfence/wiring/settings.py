@@ -28,6 +28,8 @@ class Settings:
     """Where the quota service is that counts instead of this home."""
     database: str | None = None
     """The PostgreSQL server that keeps evidence and budgets instead of a file in this home."""
+    docker_url: str | None = None
+    """Where the container engine listens, instead of where this home or the engine's command says."""
     workspace_root: Path | None = None
     """Where the files of projects lie instead of in this home."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,28 @@ def test_the_environment_stands_above_the_file() -> None:
     found = settings_from(written, "config.toml", environment)
     assert (found.port, found.max_concurrent_execs) == (9, 3)
     assert found.cors_origins == ("https://b.example", "http://c:8")
+
+
+def test_the_variables_of_a_compose_file_are_understood_and_ours_stand_above_them() -> None:
+    theirs = {
+        "SANDBOX_POOL_SIZE": "10",
+        "SANDBOX_MAX_MEMORY": "512m",
+        "SANDBOX_MAX_CPU": "1.0",
+        "SANDBOX_NETWORK": "none",
+        "SANDBOX_WORKSPACE_ROOT": "/is/nobodys",
+    }
+    settings = settings_from({"sandbox": {"pool_size": 1}}, "a file", theirs)
+    assert (settings.pool_size, settings.network, settings.workspace_root) == (10, "none", None)
+    assert settings.ceilings() == {"memory_bytes": 512 * 1024 * 1024, "cpus": 1.0}
+    assert settings_from({}, "a file", {**theirs, "RINGFENCE_SANDBOX_POOL_SIZE": "3"}).pool_size == 3
+
+
+def test_a_network_needs_a_policy_that_bounds_it() -> None:
+    wide = settings_from({}, "a file", {"SANDBOX_NETWORK": "allowlist"})
+    with pytest.raises(InvalidRequest, match="needs a policy"):
+        wide.require_rules_for_network()
+    replace(wide, policy="policy.yaml").require_rules_for_network()
+    settings_from({}, "a file", {"SANDBOX_NETWORK": "none"}).require_rules_for_network()
 
 
 def test_sections_of_other_parts_are_theirs() -> None:

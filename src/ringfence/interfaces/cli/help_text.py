@@ -28,7 +28,7 @@ State lives in $RINGFENCE_HOME (default ~/.ringfence).
 
 _RUN_OPTIONS = """\
   --language L          python, javascript, typescript or bash; FILE's suffix tells: .py .js .mjs .ts .sh
-  --isolation I         auto (default), native or bwrap
+  --isolation I         auto (default), native, bwrap, docker, gvisor or aio
   --security M          strict (default) or permissive
   --with PKG            a package the program may import, such as pandas or pandas==2.2.3; repeatable
   --preload MODULE      a module imported before the program starts; repeatable

@@ -18,12 +18,7 @@ _PENDING_OPTIONS = {
     "--secret": "secret leases",
     "--allow-domain": "the egress proxy",
 }
-_PENDING_ISOLATION = {
-    "docker": "the docker backend",
-    "gvisor": "the docker backend",
-    "aio": "the AIO client",
-    "process": "the process backend",
-}
+_ISOLATIONS = ("auto", "native", "bwrap", "docker", "gvisor", "aio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +59,11 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
     mine, guests = _split_at_dashes(words)
     _refuse_pending(mine)
     parsed = _parser(command).parse_args(mine)
-    if parsed.isolation in _PENDING_ISOLATION:
-        raise _pending(f"--isolation {parsed.isolation}", _PENDING_ISOLATION[parsed.isolation])
+    if parsed.isolation == "process":
+        raise UsageError(
+            "--isolation process: a plain subprocess isolates nothing, and is slower than a native box",
+            fix="leave it out",
+        )
     code, file, args = _shell_source(parsed, guests) if command == "shell" else _run_source(parsed, guests)
     return RunOptions(
         language="bash" if command == "shell" else _language(parsed.language, file),
@@ -110,7 +108,7 @@ def _parser(command: str) -> StrictParser:
         parser.add_argument("file", nargs="?")
         parser.add_argument("-c", dest="code")
         parser.add_argument("--language", choices=("python", "javascript", "typescript", "bash"))
-    parser.add_argument("--isolation", choices=("auto", "native", "bwrap", *_PENDING_ISOLATION), default="auto")
+    parser.add_argument("--isolation", choices=(*_ISOLATIONS, "process"), default="auto")
     parser.add_argument("--security", choices=("permissive", "strict"), default="strict")
     parser.add_argument("--with", dest="packages", action="append", default=[])
     parser.add_argument("--preload", action="append", default=[])

@@ -18,7 +18,8 @@ from ringfence.ports import Job
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.attached import Attached
-    from ringfence.isolation.linux.parked import ParkedWorker, Streams
+    from ringfence.isolation.ends import Streams
+    from ringfence.isolation.linux.parked import ParkedWorker
 
 _CHUNK = 1 << 16
 

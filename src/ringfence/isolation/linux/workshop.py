@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux import channel, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
-from ringfence.isolation.linux.parked import ParkedWorker, Streams, watch_ends
+from ringfence.isolation.linux.parked import ParkedWorker, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
