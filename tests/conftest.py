@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import aio_client, container_engine, mcp_programs, postgres_server
+from tests import aio_client, container_engine, mcp_programs, net_lab, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -168,6 +168,10 @@ def _btrfs() -> str | None:
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
 
 
+def _net_lab() -> str | None:
+    return net_lab.missing()
+
+
 def _systemd() -> str | None:
     return None if shutil.which("systemd-analyze") else "systemd is not installed"
 
@@ -190,6 +194,7 @@ CHECKS = {
     "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
     "gcc": _gcc,
+    "net_lab": _net_lab,
     "systemd": _systemd,
 }
 
