@@ -235,6 +235,8 @@ class WorkerSpec:
     cpus: float | None = None
     terminal: bool = False
     """Whether it can open a terminal, of the box's own; what nobody looks at has none."""
+    egress: bool = False
+    """Whether there is a way out of it to the host's proxy: a listening socket on its loopback, which the host holds."""
 
 
 @dataclass(frozen=True, slots=True)
