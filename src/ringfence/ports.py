@@ -236,7 +236,7 @@ class WorkerSpec:
     terminal: bool = False
     """Whether it can open a terminal, of the box's own; what nobody looks at has none."""
     egress: bool = False
-    """Whether there is a way out of it to the host's proxy: a listening socket on its loopback, which the host holds."""
+    """Whether there is a way out of it: a socket that listens on its loopback and is held by the host's proxy."""
 
 
 @dataclass(frozen=True, slots=True)
