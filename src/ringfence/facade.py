@@ -390,11 +390,11 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
 
     def pool_status(self) -> dict[str, int]:
         """Count the workers of the pool by what they are doing."""
-        return self._engine().keeper.status()
+        return self._engine().pools.status()
 
     def pool_pids(self) -> list[tuple[int, int]]:
         """Return, for each parked worker, the host's pids of its init and of itself."""
-        return [(worker.init_pid, worker.worker_pid) for worker in self._engine().keeper.parked()]
+        return [(worker.init_pid, worker.worker_pid) for worker in self._engine().pools.parked()]
 
     def keep_engine(self) -> None:
         """Leave the engine running until the process ends, for whoever makes a manager for every run."""

@@ -50,6 +50,8 @@ class Layers:
     host_uid: int = -1
     memory_limit: str = "none"
     notes: tuple[str, ...] = ()
+    chosen: str = ""
+    """Why it was a box of this kind."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the layers as plain JSON values."""
@@ -63,6 +65,7 @@ class Layers:
             "host_uid": self.host_uid,
             "memory_limit": self.memory_limit,
             "notes": list(self.notes),
+            "chosen": self.chosen,
         }
 
 

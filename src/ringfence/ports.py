@@ -360,8 +360,11 @@ class Backend(Protocol):
     """A kind of isolation: it only knows how to start a parked worker."""
 
     name: str
-    fixes_limits: bool
-    """Whether memory and processors are bounded when a worker starts, so that its spec has to say them."""
+
+    @property
+    def fixes_limits(self) -> bool:
+        """Whether memory and processors are bounded when a worker starts, so that its spec has to say them."""
+        ...
 
     def start(self, spec: WorkerSpec) -> Worker:
         """Build and seal one worker; blocks for some milliseconds.

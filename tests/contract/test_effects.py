@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ringfence
+from ringfence.authority.profile import Profile
 from ringfence.capability.limits import MIB, Limits
 from ringfence.evidence.effects import observed
 from ringfence.executors.code import result_of
@@ -26,7 +27,7 @@ async def effects_of(bench: Bench, code: str, **options: Any) -> dict[str, Any]:
     operation = CodeRun(
         Language.PYTHON, code, files=options.get("files", {}), inputs=options.get("inputs", {}), stdin=b""
     )
-    return observed(operation, result_of("ex-1", done.worker, done.ending, done.harvest, Limits()))
+    return observed(operation, result_of("ex-1", done.worker, done.ending, done.harvest, Profile()))
 
 
 async def test_files_written_are_what_changed_in_work_and_artifacts(bench: Bench) -> None:
@@ -58,7 +59,7 @@ async def test_more_artifacts_than_allowed_are_named_and_the_run_is_marked_while
     code = "open('big', 'wb').write(b'x' * (3 << 20)); open('/output/a', 'wb').write(b'x' * {size})"
     for size, marked in ((1 << 20, None), ((1 << 20) + 1, "artifacts")):
         done = await bench.run(code.format(size=size), artifact_bytes=MIB)
-        result = result_of("ex_1", done.worker, done.ending, done.harvest, Limits(artifact_bytes=MIB))
+        result = result_of("ex_1", done.worker, done.ending, done.harvest, Profile(Limits(artifact_bytes=MIB)))
         assert (result.success, result.reason) == (True, marked)
         assert result.changes.uncollected == (() if marked is None else (("a", "artifact_bytes"),))
 
@@ -140,7 +141,7 @@ for name in (b'meta.json', b'stdout.txt/deep', b'a\nb', b'\xff' * 255, b'plots/a
 os.symlink('/etc/passwd', '/output/manifest.json')
 """
     done = await bench.run(code, stdout_bytes=2)
-    result = result_of("ex_1", done.worker, done.ending, done.harvest, Limits())
+    result = result_of("ex_1", done.worker, done.ending, done.harvest, Profile())
     write_exec_files(tmp_path, "p1", "ex_1", result, manifest={"v": 1}, meta={"exec_id": "ex_1"})
     found = read_exec_files(tmp_path, "p1", "ex_1")
     assert found is not None

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from ringfence import ExecutionResult, SandboxManager, engines, wiring
+from ringfence.authority.profile import Isolation
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.linux.outfit import outfit
 from ringfence.isolation.native.backend import NativeBackend, Recycling
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import CodeRun, Language
 from ringfence.ports import WorkerSpec
 from ringfence.testing import orchestrator_over, standard_profile
@@ -181,7 +183,7 @@ async def test_zygotes_are_recycled_under_load_without_an_error(count: Callable[
         recycling=Recycling(after_spawns=10),
     )
     keeper = Keeper(backend, PoolPolicy(), default=WorkerSpec())
-    orchestrator = orchestrator_over(CodeExecutor(keeper, lambda *_: ""))
+    orchestrator = orchestrator_over(CodeExecutor(Pools(Isolation.AUTO, lambda _: keeper), lambda *_: ""))
     others = child_pids()  # of engines that other tests have left running
     zygotes: set[int] = set()
 

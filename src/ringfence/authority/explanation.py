@@ -33,6 +33,7 @@ _HELD_BY = {
     "artifact_depth": _HOST,
     "safety": "guard",
     "isolation": _KERNEL,
+    "critical_isolation": _KERNEL,
     "net_mode": _KERNEL,
     "net.http": "proxy",
     "mime_allow": "proxy",

@@ -85,7 +85,7 @@ def _changes(before: PolicyView, after: PolicyView) -> Iterator[Change]:
         lost, won = (getattr(side.denials, name) for side in (before, after))
         if lost != won:
             yield change(f"denied_{name}", tuple(sorted(lost)), tuple(sorted(won)), bool(lost - won), bool(won - lost))
-    words = (("net_mode", 1), ("risk", -1), ("isolation", -1), ("commit", -1))
+    words = (("net_mode", 1), ("risk", -1), ("isolation", -1), ("critical_isolation", -1), ("commit", -1))
     for name, sense in words:
         was, now = getattr(before, name), getattr(after, name)
         if was != now:

@@ -162,6 +162,7 @@ SCALAR_KEYS: dict[str, Read] = {
     "net_mode": word(NetMode),
     "filesystem_access": word(FilesystemAccess),
     "isolation": word(IsolationLevel),
+    "critical_isolation": word(IsolationLevel),
     "output_inline": flag,
     "commit": word(Commit),
     **{key: read for key, (_, read) in LIMIT_KEYS.items()},

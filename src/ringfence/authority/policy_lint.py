@@ -163,7 +163,8 @@ def _wider(scope: Scope, tool: Scope) -> set[str]:
     more |= {key for key in both & {"network_access"} if scope.values[key] and not tool.values[key]}
     more |= {key for key in both & {"sandbox_enabled"} if tool.values[key] and not scope.values[key]}
     more |= {key for key in both & {"net_mode", "filesystem_access"} if scope.values[key] > tool.values[key]}
-    more |= {key for key in both & {"isolation", "risk_level", "commit"} if scope.values[key] < tool.values[key]}
+    rising = {"isolation", "critical_isolation", "risk_level", "commit"}
+    more |= {key for key in both & rising if scope.values[key] < tool.values[key]}
     lists = both & {"allowed_paths", "allowed_domains", "allowed_commands", "supported_languages"}
     return more | {key for key in lists if set(scope.values[key]) - set(tool.values[key])}
 

@@ -37,6 +37,7 @@ class PolicyView:
     net_mode: NetMode
     risk: RiskLevel
     isolation: IsolationLevel
+    critical_isolation: IsolationLevel
     mime_allow: frozenset[str] | None
     env_allow: frozenset[str] | None
     allowed_commands: tuple[str, ...] | None
@@ -76,6 +77,7 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         net_mode=net_mode,
         risk=values.get("risk_level") or (known.risk if known else RiskLevel.SAFE),
         isolation=_isolation(scopes),
+        critical_isolation=max(values.get("critical_isolation", IsolationLevel.CONTAINER), IsolationLevel.CONTAINER),
         mime_allow=values.get("mime_allow"),
         env_allow=frozenset(values["env_allow"]) if "env_allow" in values else None,
         allowed_commands=tuple(values["allowed_commands"]) if "allowed_commands" in values else None,

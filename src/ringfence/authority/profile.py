@@ -74,6 +74,8 @@ class Profile:
     side_effects: frozenset[SideEffect] = frozenset()
     net_mode: NetMode = NetMode.NONE
     isolation_floor: IsolationLevel = IsolationLevel.OS
+    critical_isolation: IsolationLevel = IsolationLevel.CONTAINER
+    """The least that critical code gets in strict mode."""
     mime_allow: frozenset[str] | None = None
     env_allow: frozenset[str] | None = None
     """Names of variables, perhaps with `*` at the end; nobody said anything means any."""
@@ -174,7 +176,12 @@ class Profile:
             "tool_name": self.tool_name,
             # not where nobody asks: profiles from before there was such a question keep their hashes
             **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
+            **({} if self._plain_critical else {"critical_isolation": str(self.critical_isolation)}),
         }
+
+    @property
+    def _plain_critical(self) -> bool:
+        return self.critical_isolation is IsolationLevel.CONTAINER
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it, as `ringfence policy explain` and evidence show it."""

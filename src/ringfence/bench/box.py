@@ -36,10 +36,10 @@ class BoxAlone:
 async def open_box() -> AsyncIterator[BoxAlone]:
     """Start a pool of the default size and end it."""
     with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as home:
-        executor, keeper = wiring.build_box(wiring.Settings(home=Path(home)))
+        executor, pools = wiring.build_box(wiring.Settings(home=Path(home)))
         operation = CodeRun(Language.PYTHON, "print(1)")
         profile = wiring.make_authority(None, SystemClock()).profile(operation, call_id="bench")
         try:
             yield BoxAlone(executor, profile)
         finally:
-            await asyncio.to_thread(keeper.close)
+            await asyncio.to_thread(pools.close)

@@ -13,9 +13,11 @@ from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
+from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
 _ATTEMPTS = 3
@@ -35,9 +37,9 @@ _EXPLANATIONS = {
 class CodeExecutor:
     """Implements `ports.Executor` for code, whatever backend the workers come from."""
 
-    def __init__(self, keeper: Keeper, environment: Callable[[tuple[str, ...], str], str]) -> None:
-        """Take workers from `keeper` and package environments of a tenant from `environment`, which may be slow."""
-        self._keeper = keeper
+    def __init__(self, pools: Pools, environment: Callable[[tuple[str, ...], str], str]) -> None:
+        """Take workers from `pools` and package environments of a tenant from `environment`, which may be slow."""
+        self._pools = pools
         self._environment = environment
 
     def capability_domain(self) -> str:
@@ -47,6 +49,7 @@ class CodeExecutor:
     async def execute(self, ctx: ExecCtx, operation: CodeRun) -> ExecutionResult:
         """Run `operation` once; a worker that fails before the guest starts is replaced, never believed."""
         profile = ctx.profile
+        keeper = self._pools.of(kind_for(profile.isolation, profile.isolation_floor))
         packages = None
         if operation.packages:
             await ctx.begun()  # what is built now may have to be fetched
@@ -54,16 +57,18 @@ class CodeExecutor:
                 profile.tenant, self._environment, operation.packages, profile.tenant or LOCAL
             )
         spec = worker_spec(operation, profile.limits, packages, profile.tenant)
+        if keeper.fixes_limits:
+            spec = replace(spec, memory_bytes=profile.limits.memory_bytes, cpus=profile.limits.cpus)
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)
             spec = replace(spec, terminal=True)
         program = operation.language, operation.code, operation.args, operation.env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
         job = Job(*program, profile.limits, ctx.most_output, cwd)
-        if not self._keeper.is_ready(spec):
+        if not keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
-            worker = await self._fresh_worker(spec)
+            worker = await _fresh_worker(keeper, spec)
             try:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
@@ -73,32 +78,33 @@ class CodeExecutor:
                 harvest = Harvest()
                 if worker.left_files():
                     harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx))
-                result = result_of(ctx.exec_id, worker, ending, harvest, profile.limits)
+                result = result_of(ctx.exec_id, worker, ending, harvest, profile)
             except WorkerLost as lost:
                 failure = lost
                 # what ended this one, a killed zygote or another run of the session, has ended its siblings too
-                self._keeper.invalidate(spec)
+                keeper.invalidate(spec)
                 continue
             finally:
                 # burying it and parking another takes the interpreter, which the end of this run needs first
-                ctx.afterwards(partial(self._keeper.release, worker))
+                ctx.afterwards(partial(keeper.release, worker))
             if harvest.changed and spec.session_id is not None:
-                self._keeper.invalidate(spec)
+                keeper.invalidate(spec)
             return result
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
 
-    async def _fresh_worker(self, spec: WorkerSpec) -> Worker:
-        """Lease a worker over the last state of its session.
 
-        Where others change the session all the time, the second one is taken as it is: it has looked at no file yet, so
-        it sees nothing stale, only perhaps a change that is under way.
-        """
-        worker = await self._keeper.lease(spec)
-        if worker.is_fresh():
-            return worker
-        self._keeper.release(worker)
-        self._keeper.invalidate(spec)
-        return await self._keeper.lease(spec)
+async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
+    """Lease a worker over the last state of its session.
+
+    Where others change the session all the time, the second one is taken as it is: it has looked at no file yet, so it
+    sees nothing stale, only perhaps a change that is under way.
+    """
+    worker = await keeper.lease(spec)
+    if worker.is_fresh():
+        return worker
+    keeper.release(worker)
+    keeper.invalidate(spec)
+    return await keeper.lease(spec)
 
 
 def require_terminal(language: Language) -> None:
@@ -167,8 +173,9 @@ def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant
     )
 
 
-def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, limits: Limits) -> ExecutionResult:
+def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, profile: Profile) -> ExecutionResult:
     """Put what was seen from outside into the words of a result."""
+    limits = profile.limits
     status, error, code, reason = judge(ending, limits)
     if error is None and any(why in _OVER_LIMIT for _, why in harvest.changes.uncollected):
         # the program did nothing wrong, so its status stays; who looks for the rest learns where it went
@@ -204,7 +211,7 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, li
         sandbox_id=worker.sandbox_id,
         sandbox_type=worker.sandbox_type,
         backend=worker.backend,
-        isolation=worker.layers,
+        isolation=replace(worker.layers, chosen=why(profile.isolation, profile.isolation_floor, worker.backend)),
         artifacts=harvest.artifacts,
         files_written=harvest.files_written,
         changes=harvest.changes,

@@ -48,12 +48,16 @@ class PolicyGuard:
 def isolation_for(profile: Profile, operation: Operation, risk: RiskLevel) -> RequiredIsolation:
     """Return the isolation that the risk and the policy's floor demand; a program needs a box as code does."""
     runs_code = operation.kind in _RUN_CODE
-    return _isolation(risk, profile.security_mode, profile.isolation_floor, runs_code=runs_code)
+    return _isolation(
+        risk, profile.security_mode, profile.isolation_floor, profile.critical_isolation, runs_code=runs_code
+    )
 
 
 @lru_cache(maxsize=256)
-def _isolation(risk: RiskLevel, mode: SecurityMode, floor: IsolationLevel, *, runs_code: bool) -> RequiredIsolation:
-    needed = required_isolation(risk, mode, runs_code=runs_code)
+def _isolation(
+    risk: RiskLevel, mode: SecurityMode, floor: IsolationLevel, critical: IsolationLevel, *, runs_code: bool
+) -> RequiredIsolation:
+    needed = required_isolation(risk, mode, runs_code=runs_code, strongest=critical)
     floor = floor if runs_code else IsolationLevel.BROKER
     return RequiredIsolation(max(needed.least, floor), max(needed.preferred, floor), needed.needs_call_consent)
 

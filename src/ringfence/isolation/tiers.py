@@ -13,13 +13,17 @@ class FirstAvailable:
     """Implements `ports.Backend` by settling, once, on one of several."""
 
     name = "auto"
-    fixes_limits = False
 
     def __init__(self, tiers: tuple[Callable[[], Backend], ...]) -> None:
         """Try `tiers` in order, strongest first; every one of them isolates for real."""
         self._tiers = tiers
         self._lock = threading.Lock()
         self._chosen: Backend | None = None
+
+    @property
+    def fixes_limits(self) -> bool:
+        """Whether the chosen one bounds memory and processors when a worker starts; nobody knows before."""
+        return self._chosen is not None and self._chosen.fixes_limits
 
     def start(self, spec: WorkerSpec) -> Worker:
         """Start a worker in the chosen tier, choosing it first if need be."""

@@ -94,7 +94,7 @@ def is_well(house: House) -> bool:
 def _backends(house: House) -> list[dict[str, Any]]:
     """Return each kind of isolation that workers are parked in now, with the layers that were seen on one of them."""
     seen: dict[str, dict[str, Any]] = {}
-    for worker in house.manager.engine.keeper.parked():
+    for worker in house.manager.engine.pools.parked():
         seen.setdefault(
             worker.backend,
             {"name": worker.backend, "type": str(worker.sandbox_type), "layers": worker.layers.to_dict()},

@@ -26,7 +26,7 @@ from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
-from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.pool.pools import Pools
 from ringfence.journal.journal import Journal
 from ringfence.journal.room import require_room
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
@@ -81,7 +81,7 @@ class Engine:
     """A working core: who allows, the pipeline, and the pool behind it."""
 
     orchestrator: Orchestrator
-    keeper: Keeper
+    pools: Pools
     authority: LocalAuthority
     temporary: Once[TmpBroker] | None = None
     grants: Once[GrantDoor] | None = None
@@ -114,7 +114,7 @@ class Engine:
             # last of all, and so the first that is put here: nothing ends unrecorded
             if self.journal is not None:
                 ending.callback(self.journal.close)
-            ending.callback(self.keeper.close)
+            ending.callback(self.pools.close)
             if self.temporary is not None and self.temporary.made is not None:
                 ending.callback(self.temporary.made.close)
 
@@ -123,7 +123,7 @@ def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
     clock = SystemClock()
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
-    code, keeper = build_box(settings)
+    code, pools = build_box(settings)
     temporary = Once(lambda: make_tmp_broker(settings.home))
     database = open_database(settings.home, settings.database)
     journal = make_journal(settings, database, clock)
@@ -146,7 +146,7 @@ def build(settings: Settings) -> Engine:
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, keeper, authority, temporary, door, journal, background)
+    return Engine(orchestrator, pools, authority, temporary, door, journal, background)
 
 
 def content_store_of(home: Path) -> Callable[[], ContentStore | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from ringfence.authority.profile import Isolation
 from ringfence.errors import IsolationUnavailable
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.pool.pools import Pools
 from ringfence.isolation.tiers import FirstAvailable
 from ringfence.operation import Language
 from ringfence.ports import Backend, WorkerSpec
@@ -19,10 +21,20 @@ if TYPE_CHECKING:
     from ringfence.workspaces.session import SessionWorkspace
 
 
-def build_box(settings: Settings) -> tuple[CodeExecutor, Keeper]:
+def build_box(settings: Settings) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
-    keeper = Keeper(make_backend(settings), settings.pool, default=_default_spec(settings))
-    return CodeExecutor(keeper, lambda packages, tenant: build_environment(packages, settings.home, tenant)), keeper
+    pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
+    return CodeExecutor(pools, lambda packages, tenant: build_environment(packages, settings.home, tenant)), pools
+
+
+def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
+    """Return the pool of boxes of `kind`; only that of the usual kind has workers parked before anybody asks."""
+    pool = settings.pool if kind is settings.isolation else replace(settings.pool, min_idle=0)
+    backend = make_backend(replace(settings, isolation=kind))
+    spec = _default_spec(settings)
+    if backend.fixes_limits:
+        spec = replace(spec, memory_bytes=settings.limits.memory_bytes, cpus=settings.limits.cpus)
+    return Keeper(backend, pool, default=spec)
 
 
 def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:

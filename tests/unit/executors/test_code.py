@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.authority.profile import Profile
+from ringfence.authority.profile import Isolation, Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, PathTraversalError
 from ringfence.executors.code import CodeExecutor, judge, result_of, worker_spec
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import Artifact, ExecutionResult, OnOutput, Status
 from ringfence.ports import Ending, ExecCtx, Harvest, Job, WorkerLost, WorkerSpec
@@ -68,7 +69,7 @@ def test_a_run_that_somebody_else_ended_is_no_budget_of_the_guest() -> None:
 
 @given(st.integers(1, 64))
 def test_every_signal_a_guest_can_die_of_has_a_result(number: int) -> None:
-    result = result_of("ex_1", worker_of(), ended(exit_code=None, signal=number), Harvest(), LIMITS)
+    result = result_of("ex_1", worker_of(), ended(exit_code=None, signal=number), Harvest(), Profile(LIMITS))
     assert (result.status, result.exit_code) == (Status.FAILED, 128 + number)
 
 
@@ -87,7 +88,7 @@ def test_a_result_says_what_was_seen_from_outside() -> None:
         memory_peak_bytes=4096,
     )
     artifact = Artifact("plot.png", 3, "00")
-    result = result_of("ex_1", worker_of(), ending, Harvest((artifact,), ("a.txt",), ("a note",)), LIMITS)
+    result = result_of("ex_1", worker_of(), ending, Harvest((artifact,), ("a.txt",), ("a note",)), Profile(LIMITS))
     assert (result.stdout, result.stdout_bytes, result.stdout_truncated) == ("ab", 9, True)
     assert (result.stdout_left_out, result.stderr_left_out) == (7, 0)
     assert (result.stderr, result.stderr_bytes, result.stderr_truncated) == ("c", 1, False)
@@ -218,9 +219,10 @@ async def test_packages_are_built_once_for_each_run_and_name_the_worker() -> Non
 
     backend = ScriptedBackend()
     keeper = Keeper(backend, PoolPolicy(min_idle=0), default=WorkerSpec())
+    code = CodeExecutor(Pools(Isolation.AUTO, lambda _: keeper), environment)
     try:
         operation = CodeRun(Language.PYTHON, "", packages=("pandas",))
-        await CodeExecutor(keeper, environment).execute(ExecCtx("ex_1", Profile(LIMITS, tenant="acme")), operation)
+        await code.execute(ExecCtx("ex_1", Profile(LIMITS, tenant="acme")), operation)
     finally:
         keeper.close()
     assert asked == [(("pandas",), "acme")]
@@ -244,7 +246,9 @@ def executor(
     backend = ScriptedBackend(script, harvest=harvest)
     limits = LIMITS
     keeper = Keeper(backend, policy, default=worker_spec(CODE, limits, None))
-    code = CodeExecutor(keeper, lambda packages, _: pytest.fail(f"nobody asked for {packages}"))
+    code = CodeExecutor(
+        Pools(Isolation.AUTO, lambda _: keeper), lambda packages, _: pytest.fail(f"nobody asked for {packages}")
+    )
 
     def run(operation: CodeRun, on_output: OnOutput | None = None) -> asyncio.Future[ExecutionResult]:
         return asyncio.ensure_future(code.execute(ExecCtx("ex_1", Profile(limits), on_output=on_output), operation))

@@ -9,11 +9,13 @@ import pytest
 
 import ringfence
 from ringfence import ExecutionRequest, InvalidRequest, Limits, SandboxManager, engines, wiring
+from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import MIB
 from ringfence.clock import SystemClock
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
+from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import CodeRun
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.ports import WorkerSpec
@@ -31,8 +33,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[CodeRun]:
 
     def build(settings: wiring.Settings) -> wiring.Engine:
         keeper = Keeper(ScriptedBackend(), PoolPolicy(min_idle=0), default=WorkerSpec())
+        pools = Pools(Isolation.AUTO, lambda _: keeper)
         return wiring.Engine(
-            orchestrator_over(ScriptedExecutor(answer)), keeper, wiring.make_authority(None, SystemClock())
+            orchestrator_over(ScriptedExecutor(answer)),
+            pools,
+            wiring.make_authority(None, SystemClock()),
         )
 
     monkeypatch.setattr(wiring, "build", build)
@@ -139,8 +144,13 @@ class TestEngines:
             backend = ScriptedBackend(lambda _: ended(b"1"))
             backends.append(backend)
             keeper = Keeper(backend, settings.pool, default=WorkerSpec())
-            executor = CodeExecutor(keeper, lambda *_: "/nowhere")
-            return wiring.Engine(orchestrator_over(executor), keeper, wiring.make_authority(None, SystemClock()))
+            pools = Pools(Isolation.AUTO, lambda _: keeper)
+            executor = CodeExecutor(pools, lambda *_: "/nowhere")
+            return wiring.Engine(
+                orchestrator_over(executor),
+                Pools(Isolation.AUTO, lambda _: keeper),
+                wiring.make_authority(None, SystemClock()),
+            )
 
         monkeypatch.setattr(wiring, "build", build)
         monkeypatch.setattr(engines, "_engines", {})

@@ -86,6 +86,11 @@ class Keeper:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def fixes_limits(self) -> bool:
+        """Whether a worker's memory and processors are bounded when it is started."""
+        return self._backend.fixes_limits
+
     async def lease(self, spec: WorkerSpec) -> Worker:
         """Return a worker of `spec` that has never run anything; the caller gives it back with `release`.
 
