@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
-    from ringfence.oneline import perform, run
+    from ringfence.oneline import fetch_url, perform, run
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
@@ -100,6 +100,7 @@ _HOME_OF = {
     "PolicyGuard": "guard.policy_guard",
     "Verdict": "guard.verdict",
     "Language": "operation",
+    "fetch_url": "oneline",
     "perform": "oneline",
     "run": "oneline",
     "Orchestrator": "orchestrator.pipeline",
@@ -190,6 +191,7 @@ __all__ = [
     "WorldInterface",
     "__version__",
     "act_node",
+    "fetch_url",
     "load_manifest",
     "load_policy",
     "perform",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ringfence.authority import units
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import Limits
+from ringfence.egress.settings import NetSettings
 from ringfence.errors import InvalidRequest
 
 
@@ -38,6 +39,7 @@ class SandboxConfig:
     database: str | None = None
     skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
+    net: NetSettings = field(default_factory=NetSettings)
 
     def asked_limits(self) -> tuple[Limits, frozenset[str]]:
         """Return the limits, and the names of those that were asked for in a policy's words.

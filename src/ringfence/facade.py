@@ -26,6 +26,7 @@ from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
+from ringfence.fetching import Fetching
 from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
-    from ringfence.operation.brokered import Brokered, Filing, ProcExec
+    from ringfence.operation.brokered import Brokered, Filing, NetHttp, ProcExec
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
 _LATER = ("docker_url", "confirmation_service", "aio_pool")
 
 
-class SandboxManager(Background, Decisions, Filed, Skilled):
+class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -130,6 +131,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
+            net=config.net,
         )
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
@@ -332,7 +334,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
 
     @overload
-    async def perform(self, operation: Filing, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
+    async def perform(self, operation: Filing | NetHttp, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
 
     @overload
     async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...

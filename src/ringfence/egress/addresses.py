@@ -120,10 +120,13 @@ class AddressRules:
     """Prefixes of 96 bits, other than the well-known one, behind which this network reaches IPv4."""
 
     @classmethod
-    def of(cls, denials: Denials, *, own: Iterable[str] = (), nat64: Iterable[str] = ()) -> AddressRules:
-        """Return the rules of a profile: its private network is open when its deny lists do not close all of it."""
-        private = not denials.networks >= PRIVATE_NETWORKS
-        return cls(denials.networks, private, frozenset(own), tuple(nat64))
+    def of(cls, denials: Denials, dangers: Iterable[str], *, nat64: Iterable[str] = ()) -> AddressRules:
+        """Return the rules of a profile: the private network is open where it counts as one of its dangers.
+
+        The guard then let nobody in whom a person had not agreed to.
+        """
+        private = "private_network" in dangers and not denials.networks >= PRIVATE_NETWORKS
+        return cls(denials.networks, private, nat64=tuple(nat64))
 
     def refusal(self, address: str) -> Verdict | None:
         """Return what `address` is if nothing may be sent there, else nothing."""

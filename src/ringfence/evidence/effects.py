@@ -21,7 +21,7 @@ MOST_NAME_CHARACTERS: Final = 512
 
 _WORKSPACE: Final = "/workspace"
 _EXACT: Final = 2**53  # what every JSON reader keeps
-_DESTINATION: Final = ("host", "port", "method", "bytes_in", "bytes_out", "decision")
+_DESTINATION: Final = ("host", "port", "method", "address", "status", "bytes_in", "bytes_out", "decision")
 # The boxes that are built around an empty network namespace; another kind may have a route in its own.
 _WITHOUT_ROUTE: Final = frozenset({SandboxType.NATIVE, SandboxType.BWRAP})
 _OF_NOTHING: Final = {"algo": "sha256", "b64": "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", "size": 0}
@@ -37,7 +37,7 @@ def observed(operation: Operation, outcome: Outcome) -> dict[str, Any]:
     Paths are relative to `/workspace`, as guest and broker see it. Where output was truncated, its digest, with the
     size in it, is of what was kept, and `bytes` counts what was written. What nobody measured is absent.
     """
-    return _of_broker(outcome) if isinstance(outcome, BrokerOutcome) else _of_box(operation, outcome)
+    return of_broker(outcome) if isinstance(outcome, BrokerOutcome) else _of_box(operation, outcome)
 
 
 def unobserved() -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _outputs(stdout: Mapping[str, Any], stderr: Mapping[str, Any], artifacts: Se
 # --- brokered operations ---
 
 
-def _of_broker(outcome: BrokerOutcome) -> dict[str, Any]:
+def of_broker(outcome: BrokerOutcome) -> dict[str, Any]:
     """Tell what a broker did itself, which is therefore all of it."""
     read: list[str] = []
     written: list[str] = []

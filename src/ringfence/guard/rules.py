@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
-from ringfence.authority.levels import ApprovalMode, Decision, RiskLevel, SideEffect
+from ringfence.authority.levels import ApprovalMode, Decision, NetMode, RiskLevel, SideEffect
 from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
@@ -34,7 +34,7 @@ _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _YES = {
     name: Answer(name, _ALLOW)
     for name in (
-        *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "size"),
+        *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
         *("environment", "commands", "consent"),
     )
 }
@@ -100,6 +100,9 @@ def manifest(case: Case) -> Answer:
         return Answer("manifest", _DENY, CapabilityBlocked.code, "port", detail)
     if refusal == "path":  # it does declare such operations, elsewhere
         return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
+    if case.operation.kind == "net_http" and case.profile.declared.of("net.http"):  # the same, to other hosts
+        reason = _reason_of(case.operation, refusal)
+        return Answer("manifest", _DENY, CapabilityBlocked.code, reason, f"the {refusal} is none that is listed")
     if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
         return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
     detail = (
@@ -126,7 +129,7 @@ def capability(case: Case) -> Answer:
         return Answer("capability", _DENY, CapabilityBlocked.code, "port", f"port {port} is not granted")
     if case.operation.kind == "proc_exec":
         return Answer("capability", _DENY, ToolDenied.code, "argument", refusal)
-    return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation), refusal)
+    return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation, refusal), refusal)
 
 
 def deny_lists(case: Case) -> Answer:
@@ -134,7 +137,19 @@ def deny_lists(case: Case) -> Answer:
     refusal = case.profile.denials.refusal(case.operation)
     if refusal is None:
         return _YES["deny_lists"]
-    return Answer("deny_lists", _DENY, CapabilityBlocked.code, "blacklist", refusal)
+    reason = "port" if refusal == "denied_port" else "blacklist"
+    return Answer("deny_lists", _DENY, CapabilityBlocked.code, reason, refusal)
+
+
+def retrieval(case: Case) -> Answer | None:
+    """Below an allow-list a request only ever reads: it brings no header and no body that could carry something out."""
+    if case.operation.kind != "net_http" or case.profile.net_mode >= NetMode.ALLOWLIST:
+        return None
+    request = cast("NetHttp", case.operation)
+    if request.headers or request.body is not None:
+        detail = f"at the level {case.profile.net_mode} a request brings neither headers nor a body"
+        return Answer("retrieval", _DENY, CapabilityBlocked.code, "request_content", detail)
+    return _YES["retrieval"]
 
 
 def size(case: Case) -> Answer | None:
@@ -218,7 +233,7 @@ def consent(case: Case) -> Answer:
 
 
 RULES: tuple[Rule, ...] = (
-    *(tool, time, place, manifest, grant, deny_lists, capability, size),
+    *(tool, time, place, manifest, grant, deny_lists, capability, retrieval, size),
     *(environment, commands, policy_rules, consent),
 )
 
@@ -299,11 +314,11 @@ def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:
     return next((port for port in operation.ports if not allowed.allows(PortOpen(port))), None)
 
 
-def _reason_of(operation: Operation) -> str:
+def _reason_of(operation: Operation, refusal: str) -> str:
     match operation.kind:
         case "code_run":
             return "language"
         case "net_http":
-            return "domain"
+            return refusal if refusal in ("port", "scheme", "method") else "domain"
         case _:
             return "path" if hasattr(operation, "path") else "blocked"

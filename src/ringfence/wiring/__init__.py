@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ringfence.content import ContentStore
     from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
+    from ringfence.executors.net import NetExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.proposals import ProposalExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from ringfence.risk.policy import UnifiedRiskPolicy
 
 DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
-"""What can be switched off; `net` and `browser` have nothing behind them in this version."""
+"""What can be switched off; `browser` has nothing behind it in this version."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
 _Part = TypeVar("_Part")
@@ -130,8 +131,8 @@ def build(settings: Settings) -> Engine:
     background = Once(lambda: make_registry(journal, clock))
     executors = {
         domain: executor
-        for domain, executor in make_executors(settings.files_home, code, temporary, background).items()
-        if domain not in settings.switched_off
+        for domain, executor in make_executors(settings, code, temporary, background).items()
+        if domain.partition(".")[0] not in settings.switched_off
     }
     service = settings.budget_service
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
@@ -232,8 +233,11 @@ def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     return GrantDoor(verifier, calls)
 
 
-def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], processes: Once[Registry]) -> Executors:
+def make_executors(
+    settings: Settings, code: CodeExecutor, temporary: Once[TmpBroker], processes: Once[Registry]
+) -> Executors:
     """Return what carries out each domain; what is not for code is imported when it is first asked for."""
+    home = settings.files_home
 
     def make_fs() -> FsExecutor:
         from ringfence.executors.fs import FsExecutor
@@ -260,6 +264,11 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], p
 
         return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
 
+    def make_net() -> NetExecutor:
+        from ringfence.executors.net import NetExecutor
+
+        return NetExecutor(settings.net)
+
     code_or_cell = CodeOrCell(code, processes)
     return {
         "code": lambda: code_or_cell,
@@ -268,6 +277,7 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], p
         "proposals": Once(make_proposals),
         "tmp": Once(make_tmp),
         "proc": Once(make_proc),
+        "net.http": Once(make_net),
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.egress.settings import NetSettings
 from ringfence.isolation.pool.decide import PoolPolicy
 
 
@@ -29,6 +30,9 @@ class Settings:
     """The PostgreSQL server that keeps evidence and budgets instead of a file in this home."""
     workspace_root: Path | None = None
     """Where the files of projects lie instead of in this home."""
+
+    net: NetSettings = field(default_factory=NetSettings)
+    """How this host reaches other ones."""
 
     @property
     def files_home(self) -> Path:

@@ -26,7 +26,8 @@ FORBIDDEN = {
         240.0.0.1 255.255.255.255 :: 100::1 100:0:0:1::1 2001:2::1 2001:10::1 2001:20::1 2001:db8::1 3fff::1 5f00::1
         64:ff9b:1::1 2001:100::1 2001:1ff::1 1::1 4000::1 e000::1 fe00::1""",
     "translated": """::127.0.0.1 ::8.8.8.8 ::ffff:127.0.0.1 ::ffff:8.8.8.8 ::ffff:0:127.0.0.1 ::ffff:0:8.8.8.8
-        2002:7f00:1:: 2002:808:808::1 2001:0:7f00:1:: 2001:0:808:808::f7f7:f7f7 2606:4700::5efe:10.0.0.1 2606:4700::200:5efe:10.0.0.1
+        2002:7f00:1:: 2002:808:808::1 2001:0:7f00:1:: 2001:0:808:808::f7f7:f7f7
+        2606:4700::5efe:10.0.0.1 2606:4700::200:5efe:10.0.0.1
         2606:4700::5efe:8.8.8.8""",
 }
 PUBLIC = "1.1.1.1 8.8.8.8 93.184.216.34 100.63.255.255 100.128.0.0 172.15.255.255 172.32.0.0 192.0.1.1 198.17.255.255"
@@ -112,11 +113,13 @@ def test_a_network_that_the_policy_closes_is_closed_in_every_form() -> None:
     assert rules.refusal("8.8.9.9") is None
 
 
-def test_the_private_network_is_open_only_when_the_deny_lists_leave_part_of_it_open() -> None:
-    assert not AddressRules.of(Denials(networks=PRIVATE_NETWORKS)).private
-    assert not AddressRules.of(Denials(networks=PRIVATE_NETWORKS | {"8.8.8.0/24"})).private
-    assert AddressRules.of(NO_DENIALS).private
-    some = AddressRules.of(Denials(networks=PRIVATE_NETWORKS - {"10.0.0.0/8"}))
+def test_the_private_network_is_open_only_where_the_profile_counts_it_as_a_danger() -> None:
+    danger = ("private_network",)
+    assert not AddressRules.of(Denials(networks=PRIVATE_NETWORKS), danger).private
+    assert not AddressRules.of(Denials(networks=PRIVATE_NETWORKS | {"8.8.8.0/24"}), danger).private
+    assert not AddressRules.of(NO_DENIALS, ()).private
+    assert AddressRules.of(NO_DENIALS, danger).private
+    some = AddressRules.of(Denials(networks=PRIVATE_NETWORKS - {"10.0.0.0/8"}), danger)
     assert some.refusal("10.1.2.3") is None
     assert some.refusal("192.168.1.1") is not None
 
