@@ -130,9 +130,7 @@ def fetch_url(
     role: str | None = None,
 ) -> BrokerOutcome:
     """Fetch what is at `url` as `SandboxManager.fetch_url` does, and wait for it; needs a policy that lets anybody out."""
-    manager = SandboxManager(
-        session_id, limits=limits, home=home, policy_file=policy_file, role=role, pool_size=0
-    )
+    manager = SandboxManager(session_id, limits=limits, home=home, policy_file=policy_file, role=role, pool_size=0)
     return _call(manager, lambda: manager.fetch_url(url, save_as=save_as), None)
 
 

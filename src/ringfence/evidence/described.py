@@ -159,6 +159,8 @@ def _describe_code(operation: CodeRun) -> dict[str, Any]:
         form["preload"] = list(operation.preload)
     if operation.ports:
         form["ports"] = sorted(operation.ports)
+    if operation.domains:
+        form["domains"] = sorted(operation.domains)
     if operation.files or operation.inputs:
         form["file_count"] = len(operation.files) + len(operation.inputs)
     if operation.language is Language.BASH:
@@ -233,7 +235,10 @@ def _code_of(record: Record, op: Mapping[str, Any], content: bytes | None) -> Co
         code = ""
     env = {_text(name): "" for name in record.get("env_keys", ())}
     ports = tuple(map(_number, op.get("ports", ())))
-    return CodeRun(language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))), ports=ports)
+    domains = tuple(map(_text, op.get("domains", ())))
+    return CodeRun(
+        language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))), ports=ports, domains=domains
+    )
 
 
 def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | CannotTell:

@@ -19,6 +19,7 @@ MAX_ENVIRONMENT_BYTES = 128 * 1024
 WORKING_DIRECTORY = "/workspace/work"
 """Where every program starts, unless it asks for another directory of its workspace."""
 MAX_PORTS = 16
+MAX_DOMAINS = 64
 
 _LONGEST_PATH = 4095
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -56,6 +57,8 @@ class CodeRun:
     """The directory of the box that it starts in."""
     ports: tuple[int, ...] = ()
     """What it listens on, and whoever may reach into its box may connect to; each has to be granted."""
+    domains: tuple[str, ...] = ()
+    """The hosts it reaches through the proxy, `name` or `*.suffix`; each has to be granted, and others it has none."""
     process_id: str | None = None
     """The process whose interpreter runs it, after whatever ran there before."""
 
@@ -92,6 +95,8 @@ def check(operation: CodeRun) -> None:
             raise InvalidRequest(f"preload: {module!r} is not a module name", reason="invalid_preload")
     if operation.ports:
         _check_ports(operation.ports)
+    if operation.domains:
+        _check_domains(operation.domains)
     if operation.session_id is not None and not _is_named(_SESSION_ID, operation.session_id):
         raise InvalidRequest(
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
@@ -114,7 +119,8 @@ def _check_cell(operation: CodeRun) -> None:
     if not _is_named(_SESSION_ID, operation.process_id):
         raise InvalidRequest("process_id is no name of a process", reason="invalid_name")
     brought = operation.args or operation.stdin or operation.files or operation.inputs or operation.env
-    if brought or operation.packages or operation.cwd != WORKING_DIRECTORY:
+    brought = brought or operation.packages or operation.domains
+    if brought or operation.cwd != WORKING_DIRECTORY:
         raise InvalidRequest("a cell is code alone: what else it needs, the session was begun with")
 
 
@@ -152,6 +158,19 @@ def _check_ports(ports: tuple[int, ...]) -> None:
     for port in ports:
         if type(port) is not int or not 0 < port < 65536:
             raise InvalidRequest(f"ports: {port!r} is not a number from 1 to 65535", reason="invalid_port")
+
+
+def _check_domains(domains: tuple[str, ...]) -> None:
+    from ringfence.operation.target import host_name  # most runs reach nothing
+
+    if len(domains) > MAX_DOMAINS:
+        raise InvalidRequest(f"domains: more than {MAX_DOMAINS}", reason="invalid_host")
+    for domain in domains:
+        name = host_name(domain.removeprefix("*.") if isinstance(domain, str) else domain)
+        if domain != name and domain.startswith("*.") and "." not in name:
+            raise InvalidRequest(
+                f"domains: {domain!r} is everybody's", reason="invalid_host", fix="write *.example.com or example.com"
+            )
 
 
 def _check_environment(env: Mapping[str, str]) -> None:

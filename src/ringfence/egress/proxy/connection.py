@@ -62,7 +62,7 @@ class Connection:
             refused = answer(refusal)
         except OSError:  # either side went away; what was moved is counted
             pass
-        except Exception:
+        except Exception:  # noqa: BLE001  one connection must not end those of others
             _log.exception("a connection out of a box failed")
             self._entry.decision, self._entry.reason = "failed", "internal"
         finally:
