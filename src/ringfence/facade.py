@@ -189,9 +189,13 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         limits: Limits | None = None,
         commit: str | None = None,
         cwd: str | None = None,
+        allow_domains: Iterable[str] = (),
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in."""
+        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in.
+
+        `allow_domains` are the hosts it may reach, each as far as the policy grants it; without any it has no network.
+        """
         request = ExecutionRequest(
             code,
             language,
@@ -206,6 +210,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             limits,
             commit,
             cwd,
+            allow_domains,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -431,4 +436,5 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             preload=arguments.strings("preload", request.preload) or self._preload,
             session_id=self._session_id,
             cwd=arguments.directory(request.cwd),
+            domains=arguments.strings("allow_domains", request.allow_domains),
         )

@@ -317,6 +317,8 @@ class Worker(Protocol):
     spec: WorkerSpec
     init_pid: int
     worker_pid: int
+    door: int | None
+    """Where the host accepts what the guest connects to, if its spec asked for a way out and this kind has one."""
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
         """Put `files` into the work directory and `inputs` into the read-only one."""

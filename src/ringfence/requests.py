@@ -35,6 +35,8 @@ class ExecutionRequest:
     """What becomes of what it changes in its project: kept `always`, kept once somebody agrees (`ask`), or `never`."""
     cwd: str | None = None
     """The directory it starts in, `/workspace/…` or relative to the work directory."""
+    allow_domains: Iterable[str] = ()
+    """The hosts it may reach, `example.com` or `*.example.com`, each as far as the policy grants it."""
 
 
 class OutputStream:

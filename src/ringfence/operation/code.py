@@ -161,13 +161,13 @@ def _check_ports(ports: tuple[int, ...]) -> None:
 
 
 def _check_domains(domains: tuple[str, ...]) -> None:
-    from ringfence.operation.target import host_name  # most runs reach nothing
+    from ringfence.operation.target import host_name, is_address  # most runs reach nothing
 
     if len(domains) > MAX_DOMAINS:
         raise InvalidRequest(f"domains: more than {MAX_DOMAINS}", reason="invalid_host")
     for domain in domains:
-        name = host_name(domain.removeprefix("*.") if isinstance(domain, str) else domain)
-        if domain != name and domain.startswith("*.") and "." not in name:
+        name = host_name(str(domain).removeprefix("*."))
+        if str(domain).startswith("*.") and ("." not in name or is_address(name)):
             raise InvalidRequest(
                 f"domains: {domain!r} is everybody's", reason="invalid_host", fix="write *.example.com or example.com"
             )

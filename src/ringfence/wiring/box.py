@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +18,27 @@ from ringfence.ports import Backend, WorkerSpec
 from ringfence.wiring.settings import Settings
 
 if TYPE_CHECKING:
+    from ringfence.executors.ways_out import WaysOut
     from ringfence.isolation.linux.outfit import Outfit
     from ringfence.workspaces.session import SessionWorkspace
 
 
-def build_box(settings: Settings) -> tuple[CodeExecutor, Pools]:
+def build_box(settings: Settings, ways_out: Callable[[], WaysOut] | None = None) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
     pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
-    return CodeExecutor(pools, lambda packages, tenant: build_environment(packages, settings.home, tenant)), pools
+
+    def environment(packages: tuple[str, ...], tenant: str) -> str:
+        return build_environment(packages, settings.home, tenant)
+
+    return CodeExecutor(pools, environment, ways_out), pools
+
+
+def make_ways_out(settings: Settings) -> WaysOut:
+    """Return the proxy through which code reaches what it was granted."""
+    from ringfence.egress.proxy.proxy import Proxy
+    from ringfence.executors.ways_out import WaysOut
+
+    return WaysOut(Proxy(), settings.net.nat64)
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:

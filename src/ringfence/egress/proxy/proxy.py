@@ -17,11 +17,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
+from ringfence.egress.dialing import system_addresses
 from ringfence.egress.proxy.connection import Connection, Patience
 from ringfence.egress.proxy.ledger import Entry, Ledger
 from ringfence.egress.proxy.refusal import BUSY, Refusal, answer
 from ringfence.egress.proxy.rules import Rules
-from ringfence.egress.proxy.upstream import Dialler, MakeSocket, Resolve, plain_socket, system_resolve
+from ringfence.egress.proxy.upstream import Dialler, MakeSocket, Resolve, plain_socket
 from ringfence.egress.proxy.wires import Wire, new_buffer
 from ringfence.errors import Unavailable
 from ringfence.outcome import Network
@@ -40,7 +41,7 @@ class Proxy:
     def __init__(
         self,
         *,
-        resolve: Resolve = system_resolve,
+        resolve: Resolve = system_addresses,
         make_socket: MakeSocket = plain_socket,
         patience: Patience = Patience(),  # noqa: B008  frozen
     ) -> None:

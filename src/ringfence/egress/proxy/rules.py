@@ -59,11 +59,15 @@ class Rules:
         refusals = [self._refuse((method,), plain) for method in sorted(METHODS)]
         return None if None in refusals else refusals[0]
 
-    def refuse_addresses(self, host: str, found: Iterable[str]) -> Refusal | None:
-        """Return why nothing may be sent to `host`, given every address it has: one that is forbidden is enough."""
+    def refuse_addresses(self, host: str, found: Iterable[str], own: frozenset[str]) -> Refusal | None:
+        """Return why nothing may be sent to `host`, given all its addresses: one that is forbidden is enough.
+
+        `own` are those of them that are this host's.
+        """
+        rules = replace(self.addresses, own=self.addresses.own | own)
         for address in found:
             try:
-                verdict = self.addresses.refusal(address)
+                verdict = rules.refusal(address)
             except InvalidRequest as error:
                 return Refusal(FORBIDDEN, "address", str(error))
             if verdict is not None:
@@ -87,7 +91,7 @@ class Rules:
         return None
 
 
-def rules_for(profile: Profile, asked: Iterable[str], *, own: Iterable[str] = ()) -> Rules:
+def rules_for(profile: Profile, asked: Iterable[str], *, nat64: Iterable[str] = ()) -> Rules:
     """Return what a run under `profile` that asks for these hosts may reach: nothing that either does not name."""
     granted = [item for item in profile.capabilities.of("net.http") if isinstance(item, NetHttp)]
     hosts = [host_pattern(host) for host in asked]
@@ -96,5 +100,5 @@ def rules_for(profile: Profile, asked: Iterable[str], *, own: Iterable[str] = ()
         allowed=Capabilities(replace(item, host=host) for item, host in met if host is not None),
         denials=profile.denials,
         rules=profile.rules,
-        addresses=AddressRules.of(profile.denials, own=own),
+        addresses=AddressRules.of(profile.denials, profile.dangers, nat64=nat64),
     )

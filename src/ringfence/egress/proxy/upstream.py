@@ -9,23 +9,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
+from ringfence.egress.addresses import parsed
+from ringfence.egress.dialing import own_of
 from ringfence.egress.proxy.refusal import BAD_GATEWAY, TOO_LATE, Refusal
 from ringfence.egress.proxy.rules import Rules
+from ringfence.errors import Unavailable
 from ringfence.operation.target import Target, is_address
 
 Resolve = Callable[[str], Sequence[str]]
-"""Returns every address of a name, or raises OSError; called in a thread."""
+"""Returns every address of a name, or raises `Unavailable`; called in a thread."""
 MakeSocket = Callable[[socket.AddressFamily], socket.socket]
 
 _RESOLVE_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 10.0
 _MOST_ADDRESSES: Final = 64
-
-
-def system_resolve(name: str) -> list[str]:
-    """Ask this host's resolver, about exactly this name: the dot at the end keeps search domains out of it."""
-    found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def plain_socket(family: socket.AddressFamily) -> socket.socket:
@@ -47,7 +44,7 @@ class Dialler:
             Refusal: The name has no address, one that is forbidden, or none that answers.
         """
         addresses = [where.host] if is_address(where.host) else await self._addresses(where.host)
-        refusal = rules.refuse_addresses(where.host, addresses)
+        refusal = rules.refuse_addresses(where.host, addresses, own_of(addresses))
         if refusal is not None:
             raise refusal
         for address in addresses:
@@ -62,7 +59,7 @@ class Dialler:
                 found = await loop.run_in_executor(self._threads, self._resolve, name)
         except TimeoutError:
             raise Refusal(TOO_LATE, "resolution", f"nobody says in time where {name} is") from None
-        except OSError:
+        except Unavailable:
             found = []
         if not 0 < len(found) <= _MOST_ADDRESSES:
             raise Refusal(BAD_GATEWAY, "resolution", f"{name} has no address")
@@ -75,7 +72,7 @@ class Dialler:
             end.setblocking(False)
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await asyncio.get_running_loop().sock_connect(end, place)
-            if end.getpeername()[0] != address:
+            if parsed(end.getpeername()[0]) != parsed(address):
                 raise OSError("connected to another address than the one that was judged")
         except BaseException:
             end.close()

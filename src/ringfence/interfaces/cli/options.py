@@ -16,7 +16,6 @@ from ringfence.interfaces.cli.usage import UsageError
 _SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".sh": "bash"}
 _PENDING_OPTIONS = {
     "--secret": "secret leases",
-    "--allow-domain": "the egress proxy",
 }
 _PENDING_ISOLATION = {
     "docker": "the docker backend",
@@ -51,6 +50,7 @@ class RunOptions:
     stdin: bool | None = None
     passthrough: bool = False
     json: bool = False
+    allow_domains: tuple[str, ...] = ()
     commit: str | None = None
     """What becomes of what it changes in its project: only shown (`never`), or shown and kept for later (`ask`)."""
 
@@ -90,6 +90,7 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         passthrough=parsed.passthrough,
         json=parsed.json,
         commit=_commit(parsed),
+        allow_domains=tuple(parsed.allow_domains),
     )
 
 
@@ -118,6 +119,7 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--memory", type=positive_count)
     parser.add_argument("--input", dest="inputs", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--allow-domain", dest="allow_domains", action="append", default=[])
     parser.add_argument("--artifacts")
     parser.add_argument("--project")
     parser.add_argument("--policy")
