@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
-from ringfence.asked import Asks
+from ringfence.asked import Asks, operation_of
 from ringfence.authority.caller import NOBODY_ELSE, Caller
 from ringfence.authority.layers import Request
 from ringfence.authority.local import tool_of
@@ -29,8 +29,7 @@ from ringfence.evidence.records import Asked
 from ringfence.fetching import Fetching
 from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
-from ringfence.operation import CodeRun, parse_language
-from ringfence.operation.secret import read_ask
+from ringfence.operation import CodeRun
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.requests import Content, OutputStream
 from ringfence.requests import ExecutionRequest as ExecutionRequest
@@ -201,9 +200,13 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         commit: str | None = None,
         cwd: str | None = None,
         secrets: Iterable[str] = (),
+        allow_domains: Iterable[str] = (),
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in."""
+        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in.
+
+        `allow_domains` are the hosts it may reach, each as far as the policy grants it; without any it has no network.
+        """
         request = ExecutionRequest(
             code,
             language,
@@ -219,6 +222,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             commit,
             cwd,
             secrets,
+            allow_domains,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -432,17 +436,4 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         return self._held.engine
 
     def _operation(self, request: ExecutionRequest) -> CodeRun:
-        return CodeRun(
-            language=parse_language(request.language),
-            code=arguments.text(request.code),
-            args=arguments.strings("args", request.args),
-            stdin=arguments.as_bytes("stdin", request.stdin),
-            files=arguments.contents("files", request.files),
-            inputs=arguments.contents("inputs", request.inputs),
-            env=arguments.environment(request.env),
-            packages=arguments.strings("packages", request.packages) or self._packages,
-            preload=arguments.strings("preload", request.preload) or self._preload,
-            session_id=self._session_id,
-            cwd=arguments.directory(request.cwd),
-            secrets=tuple(map(read_ask, arguments.strings("secrets", request.secrets))),
-        )
+        return operation_of(request, self._session_id, packages=self._packages, preload=self._preload)

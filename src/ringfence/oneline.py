@@ -37,6 +37,7 @@ def run(
     commit: str | None = None,
     cwd: str | None = None,
     secrets: Iterable[str] = (),
+    allow_domains: Iterable[str] = (),
     session_id: str | None = None,
     isolation: str = "auto",
     security_mode: str = "strict",
@@ -73,6 +74,7 @@ def run(
         commit,
         cwd,
         secrets,
+        allow_domains,
     )
     manager = SandboxManager(
         session_id,

@@ -22,7 +22,7 @@ from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTrav
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
-from ringfence.operation.needs import PortOpen, SecretUse
+from ringfence.operation.needs import HostReach, PortOpen, SecretUse
 from ringfence.operation.path import workspace_path
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
@@ -35,7 +35,7 @@ _YES = {
     name: Answer(name, _ALLOW)
     for name in (
         *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
-        *("environment", "commands", "consent"),
+        *("environment", "commands", "consent", "network"),
     )
 }
 _MOST_SPELLINGS = 256
@@ -87,6 +87,28 @@ def place(case: Case) -> Answer | None:
         reason = "path_traversal" if isinstance(error, PathTraversalError) else "path"
         return Answer("place", _DENY, CapabilityBlocked.code, reason, str(error))
     return _YES["place"]
+
+
+def network(case: Case) -> Answer | None:
+    """Code reaches hosts where the mode lets it, each of them granted, on no deny list and asked about by no rule."""
+    operation, profile = case.operation, case.profile
+    if not isinstance(operation, CodeRun) or not operation.domains:
+        return None
+    for host in operation.domains:
+        if not profile.capabilities.allows(HostReach(host)):
+            tool = profile.tool_name or "no tool"
+            detail = f"the policy gives {tool} no way to {host}: see network_access and allowed_domains"
+            return Answer("network", _DENY, CapabilityBlocked.code, "domain", detail)
+        if profile.denials.denies_domain(host):
+            return Answer("network", _DENY, CapabilityBlocked.code, "blacklist", f"{host} is on a deny list")
+    if profile.net_mode < NetMode.ALLOWLIST:
+        detail = f"code reaches hosts under net_mode {NetMode.ALLOWLIST}, and it is {profile.net_mode}"
+        return Answer("network", _DENY, CapabilityBlocked.code, "domain", detail)
+    for host in operation.domains:
+        rule = strictest(profile.rules, Subject.DOMAIN, host.removeprefix("*."))
+        if rule is not None and rule.decision is not _ALLOW:
+            return _by_rule(case, rule, host)
+    return _YES["network"]
 
 
 def manifest(case: Case) -> Answer:
@@ -215,7 +237,11 @@ def policy_rules(case: Case) -> Answer | None:
     rule = _rule_about(case.profile.rules, *subject, script=isinstance(case.operation, CodeRun))
     if rule is None:
         return None
-    why = f"rule {rule.id} decides {rule.decision} about {subject[1][:200]!r}"
+    return _by_rule(case, rule, subject[1])
+
+
+def _by_rule(case: Case, rule: PolicyRule, text: str) -> Answer:
+    why = f"rule {rule.id} decides {rule.decision} about {text[:200]!r}"
     detail = f"{why}: {rule.justification}" if rule.justification else why
     if rule.decision is _DENY:
         return Answer(f"rule {rule.id}", _DENY, ToolDenied.code, "tool_denied", detail)
@@ -240,7 +266,7 @@ def consent(case: Case) -> Answer:
 
 
 RULES: tuple[Rule, ...] = (
-    *(tool, time, place, manifest, grant, deny_lists, capability, retrieval, size),
+    *(tool, time, place, network, manifest, grant, deny_lists, capability, retrieval, size),
     *(environment, commands, policy_rules, consent),
 )
 

@@ -26,8 +26,8 @@ FILES: Final = f"{BOX}/files"
 WRITABLE: Final = (
     ("work", "/workspace/work"),
     ("artifacts", "/workspace/artifacts"),
-    ("tmp", "/tmp"),  # noqa: S108  the box's own
-    ("tmp", "/var/tmp"),  # noqa: S108
+    ("tmp", "/tmp"),
+    ("tmp", "/var/tmp"),
     ("home", "/home/sandbox"),
 )
 GUEST_ID: Final = 1000
@@ -108,7 +108,7 @@ def _mounts(plan: Plan) -> list[dict[str, Any]]:
     internal: list[dict[str, Any]] = [
         {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "nodev", "noexec"]},
         {
-            "destination": "/dev/shm",  # noqa: S108  the box's own
+            "destination": "/dev/shm",
             "type": "tmpfs",
             "source": "tmpfs",
             "options": ["nosuid", "nodev", f"size={min(_SHARED_MEMORY, plan.spec.disk_bytes)}", "mode=1777"],

@@ -91,7 +91,13 @@ def read_platform(text: str) -> str:
 def _say(path: str, word: str) -> str:
     try:
         done = subprocess.run(
-            [path, word], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, check=False, env={}
+            [path, word],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            env={},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise IsolationUnavailable(f"{path} does not run: {error}", fix=_INSTALL) from error
