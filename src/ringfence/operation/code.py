@@ -123,9 +123,11 @@ def _check_directory(cwd: object) -> None:
 def _check_cell(operation: CodeRun) -> None:
     if not _is_named(_SESSION_ID, operation.process_id):
         raise InvalidRequest("process_id is no name of a process", reason="invalid_name")
-    brought = operation.args or operation.stdin or operation.files or operation.inputs or operation.env
-    brought = brought or operation.packages or operation.domains or operation.secrets
-    if brought or operation.cwd != WORKING_DIRECTORY:
+    brought = (
+        *(operation.args, operation.stdin, operation.files, operation.inputs, operation.env),
+        *(operation.packages, operation.domains, operation.secrets),
+    )
+    if any(brought) or operation.cwd != WORKING_DIRECTORY:
         raise InvalidRequest("a cell is code alone: what else it needs, the session was begun with")
 
 

@@ -51,6 +51,8 @@ class StreamWorker:
     init_pid: int = -1
     """The first process of the container, as the host numbers it, where its backend can tell."""
     worker_pid: int = -1
+    door: int | None = None
+    """A container has no way out yet."""
     _used: bool = field(default=False, init=False)
     _killed_by: str | None = field(default=None, init=False)
     _farewell: Farewell | None = field(default=None, init=False)
