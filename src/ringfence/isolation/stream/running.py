@@ -104,6 +104,8 @@ class Conversation:
         if self._controls is not None:
             self._controls.begin()
         self._look_again_later()
+        if self._talk.has_heard:  # before it had its job, so no loop will wake us for it
+            self._listen()
         self.write_soon()
 
     def end(self) -> None:
@@ -206,8 +208,12 @@ class Conversation:
                 self._worker.kill("budget")
 
     def _disbelieve(self) -> None:
-        """End a container that says what no init of ours says; nothing more of it is heard."""
+        """End a container that says what no init of ours says; nothing more of it is heard.
+
+        It may have done anything with the job, so nobody else is given it.
+        """
         self.farewell = None
+        self.has_started = True
         self._worker.line.kill()
         self._finish()
 
