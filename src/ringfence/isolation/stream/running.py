@@ -146,7 +146,7 @@ class Conversation:
         self._patience = self._loop.call_later(END_SECONDS, self._lose_patience)
 
     def _lose_patience(self) -> None:
-        self._worker.line.kill()
+        self._worker.kill_container()
         # an engine that hangs must not hang us: what it has not told by then it never will
         self._patience = self._loop.call_later(END_SECONDS, self._finish)
 
@@ -214,7 +214,7 @@ class Conversation:
         """
         self.farewell = None
         self.has_started = True
-        self._worker.line.kill()
+        self._worker.kill_container()
         self._finish()
 
     def _look_again_later(self) -> None:
