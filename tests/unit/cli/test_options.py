@@ -72,18 +72,6 @@ def test_what_isolates_nothing_is_no_isolation() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--allow-domain", "example.org", "-c", "1"],
-    ],
-)
-def test_an_option_whose_part_has_not_landed_is_refused(words: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_run("run", words)
-    assert caught.value.reason == "not_in_this_version"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
         [],
         ["a.py", "-c", "1"],
         ["a.py", "b.py"],
