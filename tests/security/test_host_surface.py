@@ -287,9 +287,13 @@ def test_an_application_that_closed_its_streams_gets_the_same_box(
 
 
 def test_a_guest_of_an_application_that_may_do_little_may_do_no_more(
+    backend: str,
     application: Callable[[str], dict[str, Any]],
 ) -> None:
-    assert application(POOR)["stdout"] == "500 1048576 200\n"
+    files, size, tasks = application(POOR)["stdout"].split()
+    assert (files, size) == ("500", "1048576")
+    # in a container the cgroup bounds tasks: the limit of a user would be shared with all containers
+    assert tasks == "200" or backend == "docker"
 
 
 @pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096, reason="this run may open few files itself")
