@@ -18,6 +18,9 @@ from tests import container_engine, mcp_programs, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
+from ringfence.errors import IsolationUnavailable
+from ringfence.images.rootfs import cannot_build
+from ringfence.isolation.gvisor import runsc
 
 SOAK = bool(os.environ.get("RINGFENCE_SOAK"))
 SOAK_FACTOR = 20
@@ -50,6 +53,12 @@ def postgres() -> Iterator[postgres_server.PostgresServer]:
     """Start a private PostgreSQL server, for all tests that ask for one."""
     with postgres_server.running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def gvisor_image() -> None:
+    """Have the image that every `isolation="gvisor"` needs, built and cached as a user of it would."""
+    container_engine.sandbox_rootfs()
 
 
 class Databases:
@@ -93,6 +102,14 @@ def _native() -> str | None:
 
 def _bwrap() -> str | None:
     return None if shutil.which("bwrap") else "bwrap is not installed"
+
+
+def _gvisor() -> str | None:
+    try:
+        runsc.find()
+    except IsolationUnavailable as error:
+        return str(error)
+    return cannot_build()
 
 
 def _node() -> str | None:
@@ -152,6 +169,7 @@ def _gvisor() -> str | None:
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
+    "gvisor": _gvisor,
     "node": _node,
     "user": _user,
     "root": _root,

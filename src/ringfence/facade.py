@@ -29,6 +29,7 @@ from ringfence.evidence.records import Asked
 from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
 from ringfence.operation import CodeRun, parse_language
+from ringfence.operation.secret import read_ask
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.requests import Content, OutputStream
 from ringfence.requests import ExecutionRequest as ExecutionRequest
@@ -193,6 +194,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         limits: Limits | None = None,
         commit: str | None = None,
         cwd: str | None = None,
+        secrets: Iterable[str] = (),
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in."""
@@ -210,6 +212,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             limits,
             commit,
             cwd,
+            secrets,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -435,4 +438,5 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             preload=arguments.strings("preload", request.preload) or self._preload,
             session_id=self._session_id,
             cwd=arguments.directory(request.cwd),
+            secrets=tuple(map(read_ask, arguments.strings("secrets", request.secrets))),
         )

@@ -36,6 +36,7 @@ def run(
     limits: Limits | None = None,
     commit: str | None = None,
     cwd: str | None = None,
+    secrets: Iterable[str] = (),
     session_id: str | None = None,
     isolation: str = "auto",
     security_mode: str = "strict",
@@ -71,6 +72,7 @@ def run(
         arguments.with_memory(limits, memory_mb),
         commit,
         cwd,
+        secrets,
     )
     manager = SandboxManager(
         session_id,

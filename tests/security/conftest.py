@@ -53,11 +53,14 @@ Ask = Callable[..., dict[str, Any]]
     params=[
         pytest.param("native", marks=pytest.mark.needs("native")),
         pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
+        pytest.param("gvisor", marks=pytest.mark.needs("gvisor")),
     ]
 )
 def backend(request: pytest.FixtureRequest) -> str:
     """Each kind of box in turn."""
     name: str = request.param
+    if name == "gvisor":
+        request.getfixturevalue("gvisor_image")
     return name
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
+from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
@@ -20,6 +22,13 @@ from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, Work
 from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
+if TYPE_CHECKING:
+    from ringfence.masking import Masks
+    from ringfence.operation.secret import SecretAsk
+    from ringfence.secrets.lending import Lease, Lent
+
+Lend = Callable[[str, tuple["SecretAsk", ...]], "Lent"]
+"""Gives a run of a tenant the secrets it asks for; may block."""
 _ATTEMPTS = 3
 _OVER_LIMIT = ("artifact_bytes", "artifact_count")
 _TIMEOUTS = ("wall_timeout", "cpu_timeout", "idle_timeout")
@@ -37,9 +46,15 @@ _EXPLANATIONS = {
 class CodeExecutor:
     """Implements `ports.Executor` for code, whatever backend the workers come from."""
 
-    def __init__(self, pools: Pools, environment: Callable[[tuple[str, ...], str], str]) -> None:
-        """Take workers from `pools` and package environments of a tenant from `environment`, which may be slow."""
+    def __init__(
+        self, pools: Pools, environment: Callable[[tuple[str, ...], str], str], lend: Lend | None = None
+    ) -> None:
+        """Take workers from `pools` and package environments of a tenant from `environment`, which may be slow.
+
+        `lend` gives a run of a tenant the secrets that it asks for.
+        """
         self._pools = pools
+        self._lend = lend
         self._environment = environment
 
     def capability_domain(self) -> str:
@@ -62,9 +77,13 @@ class CodeExecutor:
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)
             spec = replace(spec, terminal=True)
-        program = operation.language, operation.code, operation.args, operation.env, operation.stdin
+        env, inputs, masks = operation.env, operation.inputs, None
+        if operation.secrets:
+            lent = await self._lent(ctx, operation)
+            env, inputs, masks = {**env, **lent.env}, {**inputs, **lent.inputs}, lent.masks
+        program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
-        job = Job(*program, profile.limits, ctx.most_output, cwd)
+        job = Job(*program, profile.limits, ctx.most_output, cwd, masks)
         if not keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
@@ -72,12 +91,12 @@ class CodeExecutor:
             try:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
-                if operation.files or operation.inputs:
-                    await in_a_thread(profile.tenant, worker.place, operation.files, operation.inputs)
+                if operation.files or inputs:
+                    await in_a_thread(profile.tenant, worker.place, operation.files, inputs)
                 ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx))
+                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile)
             except WorkerLost as lost:
                 failure = lost
@@ -92,6 +111,17 @@ class CodeExecutor:
             return result
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
 
+    async def _lent(self, ctx: ExecCtx, operation: CodeRun) -> Lent:
+        """Return the secrets for this one run, once it is written down that it has them within reach."""
+        if self._lend is None:
+            raise CapabilityBlocked("nothing here lends secrets", reason="executor_disabled")
+        await ctx.begun()  # a source may be asked over the network
+        lent: Lent = await in_a_thread(ctx.profile.tenant, self._lend, ctx.profile.tenant or LOCAL, operation.secrets)
+        if ctx.evidence is not None:
+            for number, lease in enumerate(lent.leases):
+                await ctx.evidence.record(leased(ctx, lease, number))
+        return lent
+
 
 async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
     """Lease a worker over the last state of its session.
@@ -105,6 +135,20 @@ async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
     keeper.release(worker)
     keeper.invalidate(spec)
     return await keeper.lease(spec)
+
+
+def leased(ctx: ExecCtx, lease: Lease, number: int) -> dict[str, Any]:
+    """Return the record that a run has a secret within reach: by its name and version."""
+    return {
+        **lease.to_json(),
+        "type": "secret.leased",
+        "envelope_id": f"{ctx.envelope_id}.secret{number}",
+        "exec_id": ctx.exec_id,
+        "tenant": ctx.profile.tenant,
+        "subject_id": ctx.profile.subject_id,
+        "call_id": ctx.profile.call_id,
+        "time_ms": time.time_ns() // 1_000_000,
+    }
 
 
 def require_terminal(language: Language) -> None:
@@ -149,12 +193,13 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
         )
 
 
-def keeping_of(ctx: ExecCtx) -> Keeping:
+def keeping_of(ctx: ExecCtx, masks: Masks | None = None) -> Keeping:
     """Return which of the files a run leaves may stay, and whether at once."""
     profile = ctx.profile
     if not profile.confined:
-        return Keeping(None, None, ctx.exec_id, profile.commit, profile.denials)
-    return Keeping(profile.keeps("work"), profile.keeps("artifacts"), ctx.exec_id, profile.commit, profile.denials)
+        return Keeping(None, None, ctx.exec_id, profile.commit, profile.denials, masks)
+    keeps = profile.keeps("work"), profile.keeps("artifacts")
+    return Keeping(*keeps, ctx.exec_id, profile.commit, profile.denials, masks)
 
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant: str = LOCAL) -> WorkerSpec:

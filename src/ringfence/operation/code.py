@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ringfence.errors import InvalidRequest
+from ringfence.operation.secret import MOST_ASKED, SecretAsk
 
 MAX_CODE_BYTES = 4 * 1024 * 1024
 MAX_STDIN_BYTES = 64 * 1024 * 1024
@@ -56,6 +57,8 @@ class CodeRun:
     """The directory of the box that it starts in."""
     ports: tuple[int, ...] = ()
     """What it listens on, and whoever may reach into its box may connect to; each has to be granted."""
+    secrets: tuple[SecretAsk, ...] = ()
+    """What it needs that nobody may see; each has to be granted."""
     process_id: str | None = None
     """The process whose interpreter runs it, after whatever ran there before."""
 
@@ -92,6 +95,8 @@ def check(operation: CodeRun) -> None:
             raise InvalidRequest(f"preload: {module!r} is not a module name", reason="invalid_preload")
     if operation.ports:
         _check_ports(operation.ports)
+    if operation.secrets:
+        _check_secrets(operation)
     if operation.session_id is not None and not _is_named(_SESSION_ID, operation.session_id):
         raise InvalidRequest(
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
@@ -114,7 +119,7 @@ def _check_cell(operation: CodeRun) -> None:
     if not _is_named(_SESSION_ID, operation.process_id):
         raise InvalidRequest("process_id is no name of a process", reason="invalid_name")
     brought = operation.args or operation.stdin or operation.files or operation.inputs or operation.env
-    if brought or operation.packages or operation.cwd != WORKING_DIRECTORY:
+    if brought or operation.packages or operation.secrets or operation.cwd != WORKING_DIRECTORY:
         raise InvalidRequest("a cell is code alone: what else it needs, the session was begun with")
 
 
@@ -152,6 +157,16 @@ def _check_ports(ports: tuple[int, ...]) -> None:
     for port in ports:
         if type(port) is not int or not 0 < port < 65536:
             raise InvalidRequest(f"ports: {port!r} is not a number from 1 to 65535", reason="invalid_port")
+
+
+def _check_secrets(operation: CodeRun) -> None:
+    if len(operation.secrets) > MOST_ASKED:
+        raise InvalidRequest(f"secrets: more than {MOST_ASKED}", reason="invalid_secret")
+    taken = set(operation.env)
+    for ask in operation.secrets:
+        if ask.label in taken:
+            raise InvalidRequest(f"secrets: two things would be called {ask.label}", reason="invalid_secret")
+        taken.add(ask.label)
 
 
 def _check_environment(env: Mapping[str, str]) -> None:

@@ -24,9 +24,10 @@ _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
 def demands(operation: Operation) -> tuple[Operation, ...]:
-    """Return what must be allowed for `operation` to be: itself, and for a page its download, for code its ports."""
+    """Return what must be allowed for `operation` to be: itself, a page's download, the ports and secrets of code."""
     if isinstance(operation, code.CodeRun):
-        return (operation, *map(needs.PortOpen, operation.ports))
+        secrets = (needs.SecretUse(ask.name) for ask in operation.secrets)
+        return (operation, *map(needs.PortOpen, operation.ports), *secrets)
     if isinstance(operation, brokered.BrowserNav):
         return (operation, brokered.NetHttp("GET", operation.url))
     return (operation,)

@@ -20,13 +20,35 @@ from ringfence.wiring.settings import Settings
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.outfit import Outfit
+    from ringfence.operation.secret import SecretAsk
+    from ringfence.secrets.lending import Lent
+    from ringfence.secrets.registry import Registry
     from ringfence.workspaces.session import SessionWorkspace
 
 
 def build_box(settings: Settings) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
     pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
-    return CodeExecutor(pools, lambda packages, tenant: build_environment(packages, settings.home, tenant)), pools
+    environment = partial(_build_environment, settings.home)
+    return CodeExecutor(pools, environment, partial(_lend, settings.home)), pools
+
+
+def _build_environment(home: Path, packages: tuple[str, ...], tenant: str) -> str:
+    return build_environment(packages, home, tenant)
+
+
+def _lend(home: Path, tenant: str, asks: tuple[SecretAsk, ...]) -> Lent:
+    from ringfence.secrets.lending import lend  # not at the top: most runs need none
+
+    return lend(registry_of(home), tenant, asks)
+
+
+def registry_of(home: Path) -> Registry:
+    """Return the secrets that are kept in a home."""
+    from ringfence.clock import SystemClock
+    from ringfence.secrets.registry import Registry
+
+    return Registry(home, SystemClock())
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
@@ -59,7 +81,9 @@ def make_backend(settings: Settings) -> Backend:
             return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
         case Isolation.DOCKER:
             return docker_backend(settings)
-        case Isolation.GVISOR | Isolation.AIO:
+        case Isolation.GVISOR:
+            return gvisor_backend(settings)
+        case Isolation.AIO:
             raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
 
 
@@ -130,6 +154,22 @@ def bwrap_backend(settings: Settings) -> Backend:
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
+    )
+
+
+def gvisor_backend(settings: Settings) -> Backend:
+    """Return the backend that puts gVisor's kernel between a guest and this one."""
+    from ringfence.images.archive import default_cache
+    from ringfence.isolation.gvisor.backend import GvisorBackend
+    from ringfence.isolation.gvisor.rootfs import unpacked
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return GvisorBackend(
+        home=settings.home,
+        rootfs=lambda: unpacked(default_cache()),
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
     )
 
 

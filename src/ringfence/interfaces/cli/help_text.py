@@ -12,6 +12,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
   ringfence grant issue|attenuate|inspect|revoke   what an agent may do in one call, signed
   ringfence key create|list|revoke     the keys that sign grants, and those that call the service
+  ringfence secret set|list|revoke     what runs may be lent by name and nobody may see
   ringfence serve                      the same over HTTP, for agents and tools, on this machine or beyond
   ringfence start|ps|logs|send|kill    processes that go on by themselves, in the service of this home
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
@@ -37,6 +38,7 @@ _RUN_OPTIONS = """\
   --memory MB           memory limit in MiB
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
+  --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
   --dry-run             show on standard error what the run would change in the project, and change nothing
@@ -299,6 +301,19 @@ Exit codes: 0 ok, 2 usage, 3 the grant is not good (the reason says why), 7 ther
   ringfence key create
   ringfence grant issue --tool file_read --call c1 --ttl 5m > token
   ringfence grant attenuate - --allow fs.read:/workspace/inputs --budget calls=1 < token
+""",
+    "secret": """\
+ringfence secret set NAME [--way broker|env|file]… [--host HOST]… [--tenant T] [--json]      the value comes on stdin
+ringfence secret set NAME --from SOURCE …    env:NAME, file:/path, keyring:service/user or vault:path#field
+ringfence secret list [--tenant T] [--json]
+ringfence secret revoke NAME [--tenant T]
+
+A secret is sealed in this home and never shown again. A policy says which tools may have it within reach (`secrets:`).
+Its ways say how: `env` and `file` put it into the box, and it is masked in whatever comes out; `broker` does not.
+
+examples:
+  printf %s "$TOKEN" | ringfence secret set TOKEN --way env
+  ringfence run --policy policy.yaml --secret TOKEN=env -c 'import os; print(len(os.environ["TOKEN"]))'
 """,
     "key": """\
 ringfence key create [--days N] [--json]

@@ -15,7 +15,6 @@ from ringfence.interfaces.cli.usage import UsageError
 
 _SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".sh": "bash"}
 _PENDING_OPTIONS = {
-    "--secret": "secret leases",
     "--allow-domain": "the egress proxy",
 }
 _ISOLATIONS = ("auto", "native", "bwrap", "docker", "gvisor", "aio")
@@ -37,6 +36,7 @@ class RunOptions:
     memory_mb: int | None = None
     inputs: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] = ()
     artifacts: str | None = None
     project: str | None = None
     policy: str | None = None
@@ -78,6 +78,7 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         memory_mb=parsed.memory,
         inputs=tuple(parsed.inputs),
         env=_environment(parsed.env),
+        secrets=tuple(parsed.secrets),
         artifacts=parsed.artifacts,
         project=parsed.project,
         policy=parsed.policy,
@@ -116,6 +117,7 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--memory", type=positive_count)
     parser.add_argument("--input", dest="inputs", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--secret", dest="secrets", action="append", default=[])
     parser.add_argument("--artifacts")
     parser.add_argument("--project")
     parser.add_argument("--policy")

@@ -72,6 +72,8 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         request["correlation"] = Correlation(**correlation)
     if options.commit is not None:
         request["commit"] = options.commit
+    if options.secrets:
+        request["secrets"] = options.secrets
     return request | ({"inputs": inputs} if inputs else {})
 
 

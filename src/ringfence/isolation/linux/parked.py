@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
-from ringfence.isolation.capture import Capture, Listener
+from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import Meter
@@ -108,6 +108,7 @@ class ParkedWorker:
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
+        mask(captures, job.masks)
         watch = Watch(self, loop, captures, job, attached)
         feed = Feed(self.streams, loop, job.stdin) if attached is None else attached.feed
         if begin is not None:

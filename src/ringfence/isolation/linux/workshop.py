@@ -161,12 +161,15 @@ class Workshop:
         """Whether a cgroup counts the memory of runs here; waits until that is known."""
         return "memory" in self.look_around().result().report.controllers
 
-    def reserve(self, sandbox_id: str) -> Place:
-        """Make the cgroup of a box that is going to be built; either `park` or `give_up` comes next."""
+    def reserve(self, sandbox_id: str, limits: Limits | None = None) -> Place:
+        """Make the cgroup of a box that is going to be built; either `park` or `give_up` comes next.
+
+        It is under the limits of every worker, or under `limits` where those are fixed when a box is started.
+        """
         cgroups = self.look_around().result()
         place = Place(sandbox_id)
         if cgroups.report.kind != "none":
-            place.cgroup = cgroups.create(sandbox_id, own_process_on_top(self._limits))
+            place.cgroup = cgroups.create(sandbox_id, own_process_on_top(limits or self._limits))
         with self._lock:
             self._held += 1
         try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
 from ringfence.errors import IsolationUnavailable
-from ringfence.isolation.capture import Capture, Listener
+from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream.feeding import WindowFeed
 from ringfence.isolation.stream.line import Line, Talk
@@ -112,6 +112,7 @@ class StreamWorker:
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
+        mask(captures, job.masks)
         feed = WindowFeed(loop, self.talk) if controls is None else controls.feed
         message = self._message(job, controls)
         # all but its last byte: until that comes there is no job, and meanwhile the rest of it travels
