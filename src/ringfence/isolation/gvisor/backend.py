@@ -159,6 +159,7 @@ class GvisorBackend:
                 session=session,
                 observe=look,
                 on_discard=give_back,
+                guest_id=plan.guest_id if plan.owns_ids else None,
             )
         except BaseException:
             give_back()
