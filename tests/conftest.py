@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import container_engine, mcp_programs, postgres_server
+from tests import aio_client, container_engine, mcp_programs, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -54,6 +54,18 @@ def postgres() -> Iterator[postgres_server.PostgresServer]:
     """Start a private PostgreSQL server, for all tests that ask for one."""
     with postgres_server.running() as server:
         yield server
+
+
+# --- containers ---
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[container_engine.Engine]:
+    """Give every `isolation="docker"` from here on the tests' own engine and image."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RINGFENCE_DOCKER_URL", container_engine.engine().url)
+        patched.setenv("RINGFENCE_DOCKER_IMAGE", container_engine.sandbox_image())
+        yield container_engine.engine()
 
 
 @pytest.fixture(scope="session")
@@ -142,8 +154,16 @@ def _postgres() -> str | None:
     return None if postgres_server.programs() else "PostgreSQL is not installed"
 
 
+def _docker() -> str | None:
+    return container_engine.missing()
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
+
+
+def _aio_sdk() -> str | None:
+    return aio_client.missing()
 
 
 def _btrfs() -> str | None:
@@ -160,19 +180,10 @@ def _gcc() -> str | None:
     return None if shutil.which("gcc") else "gcc is not installed"
 
 
-def _docker() -> str | None:
-    return container_engine.missing()
-
-
-def _gvisor() -> str | None:
-    if shutil.which("runsc") is None:
-        return "runsc is not installed"
-    return container_engine.image_missing() if os.geteuid() == 0 else "only root may start one"
-
-
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
+    "docker": _docker,
     "gvisor": _gvisor,
     "node": _node,
     "user": _user,
@@ -180,10 +191,9 @@ CHECKS = {
     "biscuit": _biscuit,
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
+    "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
     "gcc": _gcc,
-    "docker": _docker,
-    "gvisor": _gvisor,
     "systemd": _systemd,
 }
 

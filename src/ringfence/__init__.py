@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
+    from ringfence.isolation.aio.binding import PoolConfig, SessionState
+    from ringfence.isolation.aio.client import AIOSandboxClient
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+    from ringfence.isolation.aio.starting import CommandStarter
     from ringfence.oneline import perform, run
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
@@ -99,6 +103,11 @@ _HOME_OF = {
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
     "Verdict": "guard.verdict",
+    "PoolConfig": "isolation.aio.binding",
+    "SessionState": "isolation.aio.binding",
+    "AIOSandboxClient": "isolation.aio.client",
+    "AIOSandboxPool": "isolation.aio.pool",
+    "CommandStarter": "isolation.aio.starting",
     "Language": "operation",
     "perform": "oneline",
     "run": "oneline",
@@ -129,6 +138,8 @@ _HOME_OF = {
 }
 
 __all__ = [
+    "AIOSandboxClient",
+    "AIOSandboxPool",
     "AgentWorkspace",
     "Artifact",
     "BrokerOutcome",
@@ -137,6 +148,7 @@ __all__ = [
     "Capabilities",
     "Capability",
     "CapabilityBlocked",
+    "CommandStarter",
     "Consent",
     "Correlation",
     "Denied",
@@ -161,6 +173,7 @@ __all__ = [
     "PolicyGuard",
     "PolicySnapshot",
     "PolicySource",
+    "PoolConfig",
     "Process",
     "ProcessInfo",
     "ProcessOutput",
@@ -176,6 +189,7 @@ __all__ = [
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
+    "SessionState",
     "SideEffect",
     "Skill",
     "SkillOutcome",

@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
+    from ringfence.isolation.aio.pool import AIOSandboxPool
     from ringfence.operation.brokered import Brokered, Filing, ProcExec
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
-_LATER = ("confirmation_service", "aio_pool")
+_LATER = ("confirmation_service",)
 
 
 class SandboxManager(Background, Decisions, Filed, Skilled):
@@ -68,6 +69,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         budget_service: str | None = None,
         database: str | None = None,
         docker_url: str | None = None,
+        aio_pool: AIOSandboxPool | None = None,
         correlation: Correlation = UNKNOWN,
         url: str | None = None,
         api_key: str | None = None,
@@ -80,10 +82,10 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
         the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `docker_url` is
-        where the container engine listens, for runs in containers. `correlation` is
-        whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
-        the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
-        environment's RINGFENCE_API_KEY, tells it who calls.
+        where the container engine listens, for runs in containers. With `aio_pool` code runs in AIO services of that
+        pool, unless `isolation` says otherwise. `correlation` is whose work it is, by which evidence is found again.
+        `skills` are directories with skills, beside those of the package and of `<home>/skills`. With `url` everything
+        runs in the service there; `api_key`, or the environment's RINGFENCE_API_KEY, tells it who calls.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -110,6 +112,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             "budget_service": budget_service,
             "database": database,
             "docker_url": docker_url,
+            "aio_pool": aio_pool,
             "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
@@ -119,7 +122,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         self._preload = arguments.strings("preload", config.preload)
         self._asks = Asks(
             *config.asked_limits(),
-            arguments.choice(Isolation, config.isolation, "isolation"),
+            arguments.choice(Isolation, config.kind_of_box(), "isolation"),
             arguments.choice(SecurityMode, config.security_mode, "security_mode"),
             config.require_cgroups,
             config.ceilings or {},
@@ -136,6 +139,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
             docker_url=arguments.engine_address(config.docker_url),
+            aio_pool=arguments.aio_pool(config.aio_pool),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
         )
         if config.role is not None and not isinstance(config.role, str):

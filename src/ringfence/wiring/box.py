@@ -84,7 +84,17 @@ def make_backend(settings: Settings) -> Backend:
         case Isolation.GVISOR:
             return gvisor_backend(settings)
         case Isolation.AIO:
-            raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
+            return aio_backend(settings)
+
+
+def aio_backend(settings: Settings) -> Backend:
+    """Return the backend of AIO services: of the pool that was given, else of the instances the environment names."""
+    from ringfence.isolation.aio.backend import AIOBackend
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+
+    given = settings.aio_pool
+    session = partial(_session, settings.files_home)
+    return AIOBackend(given or AIOSandboxPool(), session, owns_pool=given is None)
 
 
 def native_backend(settings: Settings) -> Backend:
