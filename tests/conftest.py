@@ -19,6 +19,7 @@ from tests import aio_client, container_engine, mcp_programs, net_lab, postgres_
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
 from ringfence.errors import IsolationUnavailable
+from ringfence.images.archive import default_cache
 from ringfence.images.rootfs import cannot_build
 from ringfence.isolation.gvisor import runsc
 
@@ -68,9 +69,12 @@ def docker_engine() -> Iterator[container_engine.Engine]:
 
 
 @pytest.fixture(scope="session")
-def gvisor_image() -> None:
-    """Have the image that every `isolation="gvisor"` needs, built and cached as a user of it would."""
+def gvisor_image() -> Iterator[None]:
+    """Have the image that every `isolation="gvisor"` needs, also in an application with another home directory."""
     container_engine.sandbox_rootfs()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(default_cache().parents[1]))
+        yield
 
 
 class Databases:

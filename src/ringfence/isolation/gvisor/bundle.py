@@ -42,7 +42,9 @@ _QUEUED_SIGNALS: Final = 1024
 _INIT_FILES: Final = 4096
 _CPU_PERIOD_US: Final = 100_000
 _NAMESPACES: Final = ("pid", "ipc", "uts", "mount", "network")
-_CAPABILITY_SETS: Final = ("bounding", "effective", "inheritable", "permitted", "ambient")
+_CAPABILITY_SETS: Final = ("bounding", "effective", "permitted")
+# gVisor's, not the host's; gone when the guest is there. Its kernel lets a guest kill the init of its own user.
+_TO_BECOME_THE_GUEST: Final = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +70,16 @@ class Plan:
 def config_of(plan: Plan) -> dict[str, Any]:
     """Return the `config.json` of a box."""
     spec = plan.spec
+    capabilities = list(_TO_BECOME_THE_GUEST) if plan.owns_ids else []
     return {
         "ociVersion": "1.0.2",
         "process": {
             "terminal": False,
-            "user": {"uid": plan.guest_id, "gid": plan.guest_id},
+            "user": {"uid": 0, "gid": 0},  # the worker's init; see `Plan.guest_id`
             "args": list(plan.program),
             "env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
             "cwd": "/",
-            "capabilities": {each: [] for each in _CAPABILITY_SETS},
+            "capabilities": {each: capabilities for each in _CAPABILITY_SETS},
             "noNewPrivileges": True,
             "rlimits": [{"type": f"RLIMIT_{name}", "soft": most, "hard": most} for name, most in _limits(spec)],
         },

@@ -99,4 +99,6 @@ def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             raise Unavailable(f"{tar.name} has a file outside itself", reason="damaged", fix="ringfence image build")
         member.uid, member.gid = os.getuid(), os.getgid()
         member.mode &= 0o755
+        if member.isdir():
+            member.mode |= 0o555  # an empty /root that nobody may enter looks like one that holds something
         yield member

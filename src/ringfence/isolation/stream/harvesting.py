@@ -115,7 +115,7 @@ def _least_size(area: int, limits: Limits, *, with_session: bool) -> int:
     return limits.disk_bytes + 1 if with_session else 0
 
 
-def _receive(talk: Talk, arrival: Arrival) -> None:
+def _receive(talk: Teller, arrival: Arrival) -> None:
     last = time.monotonic() + MOST_SECONDS
     while not arrival.hear(*talk.hear(min(last, time.monotonic() + SILENCE_SECONDS))):
         if time.monotonic() >= last:
