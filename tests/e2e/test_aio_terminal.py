@@ -22,7 +22,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def opened(service: Service, query: str = "", **more: Any) -> ClientConnection:
-    wire: ClientConnection = connect(f"ws://127.0.0.1:{service.port}/v1/shell/ws{query}", open_timeout=60, proxy=None, **more)
+    wire: ClientConnection = connect(
+        f"ws://127.0.0.1:{service.port}/v1/shell/ws{query}", open_timeout=60, proxy=None, **more
+    )
     return wire
 
 
