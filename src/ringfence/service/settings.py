@@ -86,12 +86,6 @@ class ServiceSettings:
         """Whether only this machine can reach it."""
         return self.host in LOOPBACK
 
-    def root_for(self, runtime_mode: str) -> Path | None:
-        """Return where projects lie under `linux`, `wsl` or `windows`, if that was said; else it is the home."""
-        own = {"windows": self.workspace_root_win, "wsl": self.workspace_root_wsl}.get(runtime_mode)
-        said = own or self.workspace_root
-        return None if said is None else Path(said).expanduser()
-
 
 def usual_settings(cores: int | None = None) -> ServiceSettings:
     """Return the defaults on a machine with so many cores (S3-65)."""

@@ -145,7 +145,12 @@ def _node(wanted: dict[str, Any]) -> list[str]:
         Refused: There is none, or none that is new enough.
     """
     try:
-        done = subprocess.run(["node", "-e", _PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        done = subprocess.run(
+            ["node", "-e", _PROBE],  # noqa: S607  whichever the image would start
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
         version, strips = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         raise Refused("no_node", "the image has no Node that works") from None
@@ -178,7 +183,7 @@ def _park(
             raise RuntimeError("the worker ended before it was ready")
         for kind, payload in decoder.feed(data):
             if kind is Kind.FAILED:
-                raise RuntimeError(payload.decode("utf-8", "replace"))
+                raise Refused(*json.loads(payload))
             if kind is Kind.SEALED:
                 told = json.loads(payload)
             elif kind is Kind.READY:
@@ -206,7 +211,8 @@ def _become_worker(
         worker.warm()
         worker.serve(_JOB)
     except BaseException as error:  # noqa: BLE001  told to the host, whatever it is
-        os.write(_JOB, encode(Kind.FAILED, f"{type(error).__name__}: {error}".encode()))
+        word = "exposed" if isinstance(error, sealing.Exposed) else ""
+        os.write(_JOB, encode(Kind.FAILED, json.dumps([word, f"{type(error).__name__}: {error}"]).encode()))
     finally:
         os._exit(1)
 
@@ -319,6 +325,8 @@ class _Run:
     def _start(self, payload: bytes) -> None:
         job = json.loads(payload)
         self._most_cpu_us = job["cpu_us"]
+        if job.get("attached", {}).get("terminal") is not None:
+            self._guest.await_terminal()
         if self._job is not None:
             self._job.sendall(encode(Kind.START, payload))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -104,13 +105,19 @@ class Guest:
         self.wait_status: int | None = None
         self._unread = bytearray()
         self._ending = False
+        self._awaits_terminal = False
+        self._size: tuple[int, int] | None = None
         for fd in (stdin, *outputs):
             os.set_blocking(fd, False)
 
     @property
     def wants_input(self) -> bool:
         """Whether there is something it has not read."""
-        return self.stdin >= 0 and bool(self._unread)
+        return self.stdin >= 0 and bool(self._unread) and not self._awaits_terminal
+
+    def await_terminal(self) -> None:
+        """Keep what is typed until there is something to type it into."""
+        self._awaits_terminal = True
 
     def take_terminal(self, outer: int) -> None:
         """Speak through a terminal from now on, instead of through pipes."""
@@ -118,6 +125,9 @@ class Guest:
         self.stdin = self.terminal = outer
         os.set_blocking(outer, False)
         self.outputs[outer] = Kind.STDOUT
+        self._awaits_terminal = False
+        if self._size is not None:
+            self.resize(*self._size)
 
     def feed(self, data: bytes) -> int | None:
         """Give it `data`, or the end of its input; return how much it took, or None when it takes no more."""
@@ -131,6 +141,8 @@ class Guest:
         taken = 0
         if self.stdin < 0:
             return None
+        if self._awaits_terminal:
+            return 0
         try:
             while self._unread:
                 count = os.write(self.stdin, self._unread[:PIECE_BYTES])
@@ -162,7 +174,8 @@ class Guest:
             return b""
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give its terminal another size."""
+        """Give its terminal another size, now or when it has one."""
+        self._size = rows, columns
         if self.terminal >= 0:
             fcntl.ioctl(self.terminal, _TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
@@ -176,10 +189,8 @@ class Guest:
                 return
         except OSError:
             pass  # a kernel whose terminals cannot
-        try:
+        with contextlib.suppress(OSError):  # it is just ending
             os.killpg(self.pid, number)
-        except OSError:
-            pass  # it is just ending
 
     def reap(self) -> bool:
         """Wait for whoever is dead; True when the worker was among them, or was before."""
@@ -199,10 +210,8 @@ def kill_the_rest() -> None:
     """Kill everything but this process; a fork that is under way fails, so nobody slips through."""
     if os.getpid() != 1:  # anywhere else this would end everything the user has
         os._exit(1)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def bury_the_rest(guest: Guest) -> None:

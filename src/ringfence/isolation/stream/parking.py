@@ -1,4 +1,4 @@
-"""Turns a container that was just started into a parked worker: sends it its init, its files, and waits until it is sealed."""
+"""Makes a container that was just started a parked worker: sends it its init and files, waits until it is sealed."""
 
 from __future__ import annotations
 
@@ -193,9 +193,10 @@ def _failure(payload: bytes) -> Exception:
             return RuntimeMissing(why, fix="use an image with a newer Node")
         case "not_first" | "no_workspace":
             return IsolationUnavailable(why, fix="use the image and the engine options of the manual")
-        case _ if why.startswith("Exposed"):
+        case "exposed":
             return IsolationUnavailable(f"the guest could speak for its init: {why}")
-    return InternalError(f"the container could not be sealed ({stage}): {why}")
+        case _:
+            return InternalError(f"the container could not be sealed ({stage}): {why}")
 
 
 def _hello(payload: bytes) -> Hello:

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ringfence.client.patience import PatientSocket
 from ringfence.errors import RingfenceError
+from ringfence.wire.patience import PatientSocket
 
 
 class Stopped(Exception):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ringfence.client.lane import Lane
+from ringfence.wire.lane import Lane
 
 
 def test_as_many_wait_at_once_as_there_may_be_threads_and_the_rest_get_their_turn() -> None:

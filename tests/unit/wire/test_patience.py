@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from ringfence.client.patience import PatientSocket
+from ringfence.wire.patience import PatientSocket
 
 BEYOND_SELECT = 1500
 

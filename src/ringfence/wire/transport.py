@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringfence.client.connection import CONNECT_SECONDS, Connection, Peer
-from ringfence.client.patience import Overrun
-from ringfence.client.stop import Stop
 from ringfence.errors import InvalidRequest, RingfenceError, TimedOut, Unavailable
 from ringfence.version import __version__
+from ringfence.wire.connection import CONNECT_SECONDS, Connection, Peer
+from ringfence.wire.patience import Overrun
+from ringfence.wire.stop import Stop
 
 if TYPE_CHECKING:
-    from ringfence.client.address import Address
+    from ringfence.wire.address import Address
 
 MOST_IDLE: Final = 64
 BODY_SECONDS: Final = 60.0
@@ -31,6 +31,17 @@ class Dropped(Unavailable):
     """The connection was lost or never made; `sent` says whether the service may have got the request."""
 
     sent = False
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Who is meant to answer, in the words of a message for whom nobody, or somebody else, did."""
+
+    name: str = "a ringfence service"
+    starting: str = "'ringfence serve' starts one"
+
+
+RINGFENCE: Final = Speaker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +71,9 @@ class Lines:
 class Transport:
     """Sends requests, from as many threads as there are callers; each has a connection of its own meanwhile."""
 
-    def __init__(self, address: Address, api_key: object = None, *, peer: Peer | None = None) -> None:
+    def __init__(
+        self, address: Address, api_key: object = None, *, peer: Peer | None = None, speaker: Speaker = RINGFENCE
+    ) -> None:
         """Nothing is connected yet.
 
         Raises:
@@ -68,6 +81,7 @@ class Transport:
         """
         self._address = address
         self._peer = peer
+        self._speaker = speaker
         self._headers = {"User-Agent": f"ringfence/{__version__}", "Accept-Encoding": "identity"}
         self._headers |= _authorization(api_key)
         self._lock = threading.Lock()
@@ -228,14 +242,16 @@ class Transport:
 
     def _bad(self, how: str) -> Unavailable:
         return Unavailable(
-            f"{self.shown} answers {how}", reason="bad_answer", fix="see that the address is a ringfence service's"
+            f"{self.shown} answers {how}",
+            reason="bad_answer",
+            fix=f"see that the address is that of {self._speaker.name}",
         )
 
     def _dropped(self, what: str, *, sent: bool) -> Dropped:
         dropped = Dropped(
             f"{self.shown} {what}",
             reason="connect_failed",
-            fix="see that the service runs there: 'ringfence serve' starts one",
+            fix=f"see that the service runs there: {self._speaker.starting}",
         )
         dropped.sent = sent
         return dropped

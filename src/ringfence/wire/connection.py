@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
-from ringfence.client.patience import PatientSocket
+from ringfence.wire.patience import PatientSocket
 
 if TYPE_CHECKING:
-    from ringfence.client.address import Address
+    from ringfence.wire.address import Address
 
 CONNECT_SECONDS: Final = 10.0
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
