@@ -52,7 +52,9 @@ def find(recipe: Recipe, cache: Path) -> Archive | None:
 def all_in(cache: Path) -> list[Archive]:
     """Return every archive whose manifest can be read, newest first, without reading the archives themselves."""
     found = [_read(path) for path in sorted(cache.glob(f"rootfs-*{_MANIFEST}"))]
-    return sorted((archive for archive in found if archive.path.is_file()), key=lambda each: each.built_at, reverse=True)
+    return sorted(
+        (archive for archive in found if archive.path.is_file()), key=lambda each: each.built_at, reverse=True
+    )
 
 
 def verified(archive: Archive) -> Archive:

@@ -69,7 +69,14 @@ _REVISION = 1
 
 
 def build_command(
-    recipe: Recipe, archive: Path, *, mode: str, debs: Path, entrypoint: Path, wheels: Path | None, apt: Sequence[str] = ()
+    recipe: Recipe,
+    archive: Path,
+    *,
+    mode: str,
+    debs: Path,
+    entrypoint: Path,
+    wheels: Path | None,
+    apt: Sequence[str] = (),
 ) -> list[str]:
     """Return the command that makes `archive`, an uncompressed tar of the root file system.
 
@@ -91,7 +98,10 @@ def build_command(
     words += [f"--dpkgopt=path-include={path}" for path in _STILL_IN]
     # Packages of an earlier build are put where apt would download them to, and all of them taken out again.
     words += ["--skip=essential/unlink,download/empty,cleanup/apt/cache"]
-    words += ['--setup-hook=mkdir -p "$1/var/cache/apt/archives"', f"--setup-hook=sync-in {kept} /var/cache/apt/archives"]
+    words += [
+        '--setup-hook=mkdir -p "$1/var/cache/apt/archives"',
+        f"--setup-hook=sync-in {kept} /var/cache/apt/archives",
+    ]
     words += [f"--customize-hook=sync-out /var/cache/apt/archives {kept}"]
     words += ['--customize-hook=rm -rf "$1"/var/cache/apt/* "$1"/var/log/*']
     words += [f"--customize-hook=upload {shlex.quote(str(entrypoint))} {ENTRYPOINT}"]

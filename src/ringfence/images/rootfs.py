@@ -114,4 +114,9 @@ def _turn(cache: Path) -> Iterator[None]:
 def _has_subordinate_ids() -> bool:
     if shutil.which("newuidmap") is None:
         return False
-    return subprocess.run(["unshare", "--map-auto", "--map-root-user", "true"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["unshare", "--map-auto", "--map-root-user", "true"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
