@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import mcp_programs, net_lab, postgres_server
+from tests import egress_lab, mcp_programs, net_lab, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -131,6 +131,10 @@ def _btrfs() -> str | None:
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
 
 
+def _egress_lab() -> str | None:
+    return egress_lab.missing()
+
+
 def _net_lab() -> str | None:
     return net_lab.missing()
 
@@ -145,6 +149,7 @@ CHECKS = {
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
     "btrfs": _btrfs,
+    "egress_lab": _egress_lab,
     "net_lab": _net_lab,
 }
 
