@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.net_lab import Names
 
@@ -47,7 +47,7 @@ class Internet:
         self._asked.put((act, answer))
         return answer.result(timeout=20)
 
-    def socket(self, family: socket.AddressFamily) -> socket.socket:
+    def make_socket(self, family: socket.AddressFamily) -> socket.socket:
         made: socket.socket = self.do(lambda: socket.socket(family, socket.SOCK_STREAM))
         return made
 
@@ -82,7 +82,10 @@ class Site(http.server.SimpleHTTPRequestHandler):
     """Shows a directory; `/echo` says what it was sent, `/size/N` is so many bytes."""
 
     protocol_version = "HTTP/1.1"
-    extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, "": "application/json"}
+    extensions_map: ClassVar[dict[str, str]] = {
+        **http.server.SimpleHTTPRequestHandler.extensions_map,
+        "": "application/json",
+    }
 
     def log_message(self, *_: Any) -> None:
         return
@@ -108,8 +111,11 @@ class Site(http.server.SimpleHTTPRequestHandler):
         self.server.seen.append((self.command, self.path, dict(self.headers)))  # type: ignore[attr-defined]
         self._say(200, b"%d bytes" % len(body))
 
-    do_PUT = do_POST
-    do_HEAD = do_GET
+    def do_PUT(self) -> None:
+        self.do_POST()
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def _chunks(self) -> bytes:
         body = b""
@@ -133,11 +139,11 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket, directory: Path, tls: ssl.SSLContext | None = None) -> None:
-        self.seen: list[tuple[str, str, dict[str, str]]] = []
+    def __init__(self, lab: EgressLab, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        self.seen = lab.seen
         self.accepted = 0
         self._tls = tls
-        super().__init__(("", 0), partial(Site, directory=str(directory)), bind_and_activate=False)
+        super().__init__(("", 0), partial(Site, directory=str(lab.directory)), bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -165,6 +171,8 @@ class EgressLab:
     """The servers, the names, and the proxy that knows both."""
 
     def __init__(self, directory: Path, records: Mapping[str, Any] | None = None) -> None:
+        self.seen: list[tuple[str, str, dict[str, str]]] = []
+        """Method, path and headers of all that reached a server, in order."""
         self.internet = Internet()
         self.directory = directory / "site"
         self.directory.mkdir(exist_ok=True)
@@ -172,24 +180,18 @@ class EgressLab:
         self.names = Names({WEB: [PUBLIC], SECOND: [OTHER], HIDDEN: [OTHER], **(records or {})})
         self.ca, tls = authority(directory)
         self.servers = [
-            Server(self.internet.listen(address, port), self.directory, tls if port == 443 else None)
+            Server(self, self.internet.listen(address, port), tls if port == 443 else None)
             for address in (PUBLIC, OTHER, PUBLIC6)
             for port in (80, 443, 8080)
         ]
-        self.canaries = [
-            Server(self.internet.listen(address, port), self.directory) for address in PRIVATE for port in (80, 443)
-        ]
-
-    @property
-    def seen(self) -> list[tuple[str, str, dict[str, str]]]:
-        return [each for server in self.servers for each in server.seen]
+        self.canaries = [Server(self, self.internet.listen(address, port)) for address in PRIVATE for port in (80, 443)]
 
     @property
     def reached_canaries(self) -> int:
         return sum(server.accepted for server in self.canaries)
 
     def proxy(self, patience: Patience | None = None) -> Proxy:
-        return Proxy(resolve=self.names, make_socket=self.internet.socket, patience=patience or Patience())
+        return Proxy(resolve=self.names, make_socket=self.internet.make_socket, patience=patience or Patience())
 
     def ways_out(self) -> WaysOut:
         return WaysOut(self.proxy())

@@ -193,7 +193,7 @@ def test_a_run_that_asks_for_nothing_has_no_way_out_under_the_same_policy(boxes:
 
 
 def test_a_host_that_the_policy_does_not_grant_is_refused_before_anything_runs(boxes: Boxes) -> None:
-    with pytest.raises(CapabilityBlocked, match="no way to evil.example.com") as refused:
+    with pytest.raises(CapabilityBlocked, match=r"no way to evil\.example\.com") as refused:
         boxes.run("1", allow=("evil.example.com",))
     assert refused.value.reason == "domain"
 
