@@ -560,8 +560,7 @@ def test_when_the_proxy_ends_there_is_no_network(lab: EgressLab) -> None:
         assert everything(open_tunnel) == b""
         with pytest.raises(ConnectionError):
             door.connect()
-    network = asyncio.run(door.gate.close())
-    assert not network.complete
+    assert not door.close().complete
 
 
 def test_a_proxy_that_crashes_in_the_middle_of_a_run_leaves_the_box_without_network(
