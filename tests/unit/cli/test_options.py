@@ -55,6 +55,11 @@ def test_one_word_after_the_dashes_is_a_script() -> None:
     assert parse_run("shell", ["--", "echo hi | wc"]).code == "echo hi | wc"
 
 
+def test_hosts_to_reach_are_kept_in_order() -> None:
+    words = ["--allow-domain", "example.org", "--allow-domain=*.example.com", "-c", "1"]
+    assert parse_run("run", words).allow_domains == ("example.org", "*.example.com")
+
+
 def test_several_words_are_an_argv_and_arrive_exactly() -> None:
     assert parse_run("shell", ["--", "echo", "a b", "$HOME"]).code == "echo 'a b' '$HOME'"
 
@@ -64,7 +69,6 @@ def test_several_words_are_an_argv_and_arrive_exactly() -> None:
     [
         ["--secret", "TOKEN", "-c", "1"],
         ["--secret=TOKEN", "-c", "1"],
-        ["--allow-domain", "example.org", "-c", "1"],
         ["--isolation", "docker", "-c", "1"],
         ["--isolation=gvisor", "-c", "1"],
         ["--isolation", "aio", "-c", "1"],
