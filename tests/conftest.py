@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+<<<<<<< HEAD
 from tests import aio_client, container_engine, mcp_programs, net_lab, postgres_server
+=======
+from tests import egress_lab, mcp_programs, net_lab, postgres_server
+>>>>>>> egress
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -172,6 +176,10 @@ def _btrfs() -> str | None:
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
 
 
+def _egress_lab() -> str | None:
+    return egress_lab.missing()
+
+
 def _net_lab() -> str | None:
     return net_lab.missing()
 
@@ -197,7 +205,11 @@ CHECKS = {
     "mcp_suites": _mcp_suites,
     "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
+<<<<<<< HEAD
     "gcc": _gcc,
+=======
+    "egress_lab": _egress_lab,
+>>>>>>> egress
     "net_lab": _net_lab,
     "systemd": _systemd,
 }

@@ -190,7 +190,11 @@ class Gate:
             return
         task = self._thread.loop.create_task(self._serve(end))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda ended: self._let_go(ended, end))
+
+    def _let_go(self, ended: asyncio.Task[None], end: socket.socket) -> None:
+        self._connections.discard(ended)
+        end.close()  # also of one that was cancelled before it began
 
     def _pause(self) -> None:
         """Let those who wait wait a little longer: this process can open nothing more at the moment."""
