@@ -14,11 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-<<<<<<< HEAD
-from tests import aio_client, container_engine, mcp_programs, net_lab, postgres_server
-=======
-from tests import egress_lab, mcp_programs, net_lab, postgres_server
->>>>>>> egress
+from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -205,11 +201,8 @@ CHECKS = {
     "mcp_suites": _mcp_suites,
     "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
-<<<<<<< HEAD
     "gcc": _gcc,
-=======
     "egress_lab": _egress_lab,
->>>>>>> egress
     "net_lab": _net_lab,
     "systemd": _systemd,
 }

@@ -39,12 +39,9 @@ _RUN_OPTIONS = """\
   --memory MB           memory limit in MiB
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
-<<<<<<< HEAD
   --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
-=======
   --allow-domain D      let the program reach the host D, or with *.D all below it, as far as the policy grants it;
                         repeatable; without it there is no network
->>>>>>> egress
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
   --dry-run             show on standard error what the run would change in the project, and change nothing
