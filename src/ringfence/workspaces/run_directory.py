@@ -15,6 +15,7 @@ from ringfence.ports import EVERYTHING, Harvest, Keeping
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
+    from ringfence.masking import Masks
     from ringfence.workspaces.changes import Changes
     from ringfence.workspaces.collect import Collection
     from ringfence.workspaces.session import SessionWorkspace
@@ -100,14 +101,16 @@ class RunDirectory:
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
         """Read artifacts and changes; with a session, do with the changes as `keeping` says: all of them or none."""
+        masked = self._mask(keeping.masks) if keeping.masks else ()
         found = self._artifacts(limits, keeping)
-        notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
+        notes = [*masked]
+        notes += [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
         kept = _Kept()
         with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
-            if self.session is not None and (changes.files or changes.deleted):
+            if self.session is not None and changes:
                 kept = self._keep(self.session, upper, limits, keeping, notes, changes)
         if not changes.complete:
             notes.append(f"files_written lists the first {MAX_WRITTEN} entries only")
@@ -119,8 +122,18 @@ class RunDirectory:
             kept=kept.kept,
             denied=kept.denied,
         )
-        changed = kept.pending is None and bool(changes.files or changes.deleted)
+        changed = kept.pending is None and bool(changes)
         return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
+
+    def _mask(self, masks: Masks) -> tuple[str, ...]:
+        from ringfence.workspaces.acting import acting_as
+        from ringfence.workspaces.masked import mask_files
+
+        notes: list[str] = []
+        for name in ("artifacts", self.work):
+            with _Opened(self.fd, name) as directory, acting_as(self.owner):
+                notes += mask_files(directory, masks)
+        return tuple(dict.fromkeys(notes))
 
     def _artifacts(self, limits: Limits, keeping: Keeping) -> Collection:
         from ringfence.workspaces.collect import Skipped, collect
@@ -191,8 +204,11 @@ class RunDirectory:
 def _may_stay(changes: Changes, keeping: Keeping, notes: list[str]) -> bool:
     if keeping.work is None:
         return True
-    if changes.complete and all(map(keeping.work, (*changes.files, *changes.deleted))):
+    touched = (*changes.files, *changes.deleted)
+    if changes.complete and touched and all(map(keeping.work, touched)):
         return True
+    if changes.complete and not touched:  # empty directories alone, which no tool is given leave to make
+        return False
     notes.append("the changes to the session's files were not kept: the tool may not write all of them")
     return False
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest
+from ringfence.paths.adapter import Side
 from ringfence.service.settings import ServiceSettings, read_settings, settings_from, usual_settings
+from ringfence.service.surroundings import files_root
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
@@ -93,16 +95,20 @@ def test_a_variable_that_is_wrong_is_named() -> None:
         settings_from({}, "f", {"RINGFENCE_SERVER_PORT": "many"})
 
 
-@pytest.mark.parametrize(
-    ("mode", "root"), [("linux", "/plain"), ("wsl", "/mnt/wsl"), ("windows", "D:\\work"), ("other", "/plain")]
-)
-def test_each_system_has_its_own_root(mode: str, root: str) -> None:
+@pytest.mark.parametrize(("side", "root"), [(Side.LINUX, "/plain"), (Side.WSL, "/mnt/wsl"), (Side.WINDOWS, "D:\\work")])
+def test_each_system_has_its_own_root(side: Side, root: str) -> None:
     written = {
         "sandbox": {"workspace_root": "/plain", "workspace_root_wsl": "/mnt/wsl", "workspace_root_win": "D:\\work"}
     }
-    assert settings_from(written, "f", {}).root_for(mode) == Path(root)
-    assert ServiceSettings().root_for(mode) is None
-    assert ServiceSettings(workspace_root="/plain").root_for(mode) == Path("/plain")
+    assert files_root(settings_from(written, "f", {}), side) == Path(root)
+    assert files_root(ServiceSettings(), side) is None
+
+
+def test_a_root_of_one_system_is_not_taken_for_the_others() -> None:
+    assert files_root(ServiceSettings(workspace_root_win="D:\\work"), Side.LINUX) is None
+    assert files_root(ServiceSettings(workspace_root="/plain"), Side.WSL) == Path("/plain")
+    with pytest.raises(InvalidRequest, match="workspace_root_win is not set"):
+        files_root(ServiceSettings(workspace_root_wsl="/mnt/d/work"), Side.WINDOWS)
 
 
 _JSON = st.recursive(
