@@ -170,6 +170,53 @@ for number in range(20):
         worker.discard()
 
 
+HIDES = {
+    "nothing allowed in its own directories": """
+import os
+os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x'); open('/output/d', 'w').write('y')
+os.chmod('/output/d', 0); os.chmod('/output/a/b', 0); os.chmod('/output/a', 0o200); os.chmod('/workspace/artifacts', 0)
+os.chmod('/workspace/work', 0)
+""",
+    "a tree deeper than paths can be": """
+import os
+open('/output/d', 'w').write('y'); os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x')
+os.chdir('/output')
+for _ in range(600): os.mkdir('n' * 200); os.chdir('n' * 200)
+""",
+    "more names than anybody reads": """
+import os
+open('/output/d', 'w').write('y'); os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x')
+os.mkdir('/output/z')
+for number in range(9000): open(f'/output/z/{number}', 'w').close()
+""",
+    "links, fifos, sockets and holes": """
+import os, socket
+open('/output/d', 'w').write('y'); os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x')
+os.symlink('/etc/passwd', '/output/e'); os.symlink('/', '/output/f'); os.symlink('loop', '/output/loop')
+os.mkfifo('/output/g'); socket.socket(socket.AF_UNIX).bind('/output/h')
+for number in range(100): open(f'/output/hole{number}', 'wb').truncate(200 << 20)
+os.symlink('x' * 4000, '/workspace/work/long')
+""",
+}
+
+
+@BOXES
+@pytest.mark.guarantee(11)
+@pytest.mark.parametrize("code", HIDES.values(), ids=list(HIDES))
+def test_whatever_a_guest_makes_of_its_directories_its_files_are_found_in_bounds(code: str) -> None:
+    worker = started()
+    try:
+        ending = asyncio.run(worker.run(job(code), None))
+        assert (ending.exit_code, ending.stderr) == (0, b"")
+        found = worker.harvest(Limits(artifact_count=50))
+    finally:
+        worker.discard()
+    taken = {artifact.path: artifact.content for artifact in found.artifacts}
+    assert (taken["d"], taken["a/b/c"]) == (b"y", b"x")
+    assert len(taken) <= 50
+    assert sum(len(content) for content in taken.values()) < 1000
+
+
 @BOXES
 def test_when_the_host_is_gone_everything_inside_goes() -> None:
     worker = started()
