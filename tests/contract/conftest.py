@@ -23,6 +23,7 @@ BACKENDS = [
     pytest.param(Isolation.NATIVE, marks=pytest.mark.needs("native")),
     pytest.param(Isolation.BWRAP, marks=pytest.mark.needs("bwrap")),
     pytest.param(Isolation.DOCKER, marks=pytest.mark.needs("docker")),
+    pytest.param(Isolation.GVISOR, marks=pytest.mark.needs("gvisor")),
 ]
 
 
@@ -82,6 +83,8 @@ class Bench:
 @pytest.fixture(scope="module", params=BACKENDS)
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """Each backend in turn; its launchers die with the thread that starts them, which is this one."""
+    if request.param is Isolation.GVISOR:
+        request.getfixturevalue("gvisor_image")
     if request.param is Isolation.DOCKER:
         request.getfixturevalue("docker_engine")
     home: Path = tmp_path_factory.mktemp("home")

@@ -14,6 +14,7 @@ import pytest
 
 import ringfence
 from ringfence.isolation.docker.backend import DOES_NOT_KEEP as DOCKER_DOES_NOT_KEEP
+from ringfence.isolation.gvisor.backend import DOES_NOT_KEEP as GVISOR_DOES_NOT_KEEP
 from ringfence.isolation.linux.seccomp.numbers import machine_named
 from ringfence.outcome import ExecutionResult
 
@@ -55,14 +56,19 @@ BUILT_HERE = [
     pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
 ]
 """The boxes whose every part is made by this process and its children."""
+FROM_AN_IMAGE = [
+    pytest.param("docker", marks=pytest.mark.needs("docker")),
+    pytest.param("gvisor", marks=pytest.mark.needs("gvisor")),
+]
+_NEEDED = {"docker": "docker_engine", "gvisor": "gvisor_image"}
 
 
-@pytest.fixture(params=[*BUILT_HERE, pytest.param("docker", marks=pytest.mark.needs("docker"))])
+@pytest.fixture(params=[*BUILT_HERE, *FROM_AN_IMAGE])
 def backend(request: pytest.FixtureRequest) -> str:
     """Each kind of box in turn."""
     name: str = request.param
-    if name == "docker":
-        request.getfixturevalue("docker_engine")
+    if name in _NEEDED:
+        request.getfixturevalue(_NEEDED[name])
     return name
 
 
@@ -78,7 +84,7 @@ def only_what_is_promised(request: pytest.FixtureRequest) -> None:
 
 def does_not_keep(backend: str) -> Mapping[str, str]:
     """Return what a kind of box says, in its code, that it does not keep."""
-    return DOCKER_DOES_NOT_KEEP if backend == "docker" else {}
+    return {"docker": DOCKER_DOES_NOT_KEEP, "gvisor": GVISOR_DOES_NOT_KEEP}.get(backend, {})
 
 
 @pytest.fixture

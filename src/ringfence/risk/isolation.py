@@ -61,14 +61,29 @@ def isolation_of(sandbox_type: SandboxType, layers: Layers) -> IsolationLevel:
     """
     if sandbox_type is SandboxType.SUBPROCESS:
         return IsolationLevel.PROCESS
+    if sandbox_type is SandboxType.GVISOR:
+        return _of_gvisor(layers)
     if sandbox_type is SandboxType.DOCKER and layers.container is not None:
         return _of_a_container(layers)
+    if sandbox_type is SandboxType.AIO:
+        return IsolationLevel.OS  # on the word of whoever set the service up and gave us its address
     privileges = layers.capabilities_empty and layers.no_new_privs and layers.seccomp_filters > 0
     if not privileges:
         return IsolationLevel.PROCESS
     if set(layers.namespaces) >= CONTAINER_NAMESPACES and layers.host_uid != 0:
         return IsolationLevel.CONTAINER
     return IsolationLevel.OS
+
+
+def _of_gvisor(layers: Layers) -> IsolationLevel:
+    """Judge a box by what was seen of gVisor's kernel: the guest's system calls end in it, so what it may do counts.
+
+    Capabilities that it holds are those of a user namespace of its own; without one, it must have none.
+    """
+    confined = layers.no_new_privs and layers.seccomp_filters > 0
+    alone = set(layers.namespaces) >= CONTAINER_NAMESPACES - {"user"} and layers.host_uid > 0
+    powerless = layers.capabilities_empty or "user" in layers.namespaces
+    return IsolationLevel.GVISOR if confined and alone and powerless else IsolationLevel.OS
 
 
 def _of_a_container(layers: Layers) -> IsolationLevel:

@@ -21,6 +21,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
   ringfence image build|list|age|scan|sbom|seccomp   what containers start from
+  ringfence paths                      the workspace as Windows, WSL and docker each call it
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -39,6 +40,8 @@ _RUN_OPTIONS = """\
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
   --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
+  --allow-domain D      let the program reach the host D, or with *.D all below it, as far as the policy grants it;
+                        repeatable; without it there is no network
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
   --dry-run             show on standard error what the run would change in the project, and change nothing
@@ -259,7 +262,7 @@ ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and pr
 ringfence skill new ID [--skills DIR]                            make one from the template
 
 A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
-file.search) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
+file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
 validate is a skill, or a directory of skills.
 
   --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}
@@ -338,7 +341,7 @@ of it for every tenant, and makes keys.
 """,
     "serve": """\
 ringfence serve [--host H] [--port P] [--policy FILE] [--database URL] [--workspace-root DIR] [--skills DIR]
-                [--config FILE]
+                [--config FILE] [--aio]
 
 Serve this home over HTTP: executions, processes, workspaces, skills and evidence, under the same law as the command.
 Callers send 'Authorization: Bearer KEY'; on loopback the first key is made and shown when there is none. Beyond
@@ -353,6 +356,7 @@ SIGTERM or Ctrl-C lets what runs end first, a second one does not.
   --skills DIR          a directory of skills
   --config FILE         instead of $RINGFENCE_HOME/config.toml: sections [server] and [sandbox], whose keys can also be
                         set as RINGFENCE_SERVER_PORT, RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS and so on
+  --aio                 serve clients of AIO sandboxes too, under /v1; see docs/aio.md
 
 Exit codes: 0 it was told to end, 2 usage, 7 another service has this home, or the address is taken.
 """,
@@ -429,6 +433,21 @@ commit applies it, unless others changed the same files since, and discard forge
   --role R           one of the policy's agent roles
   --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
   --json             print one JSON object with the same, and nothing else
+""",
+    "paths": """\
+ringfence paths [--env auto|windows|wsl] [--project ID] [OPTIONS]
+
+Print the root of the workspace as this system opens it (host_path_native) and as 'docker run -v' takes it
+(docker_mount_path); with --project also the three directories of a project that are mounted. The roots are
+sandbox.workspace_root_win and sandbox.workspace_root_wsl of the configuration; of one that is missing, 'wslpath' is
+asked. On Windows no path is ever one of WSL (/mnt/d/...), and on WSL none is one of Windows (D:\\...).
+
+  --env E          which system's paths: of this one (auto, the default), windows or wsl
+  --root-win PATH  instead of sandbox.workspace_root_win, as in D:\\agents
+  --root-wsl PATH  instead of sandbox.workspace_root_wsl, as in /mnt/d/agents
+  --project ID     also the directories of this project
+  --home DIR       whose configuration is read, instead of $RINGFENCE_HOME
+  --json           one JSON object with the same, and nothing else
 """,
     "errors": """\
 ringfence errors list [--json]
