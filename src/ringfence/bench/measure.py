@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
+from ringfence.bench.gvisor import gvisor
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
@@ -33,6 +34,7 @@ CASES: dict[str, Case] = {
     "http_crowd": http_crowd,
     "http_idle": http_idle,
     "http_list": http_list,
+    "gvisor": gvisor,
     "neighbours": neighbours,
 }
 
