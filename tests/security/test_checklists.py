@@ -57,5 +57,6 @@ said['the terminal of whoever started us'] = os.path.exists('/dev/tty')
 """
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 def test_no_precondition_of_a_known_escape_is_met(ask: Ask) -> None:
     assert {question: answer for question, answer in ask(QUESTIONS).items() if answer} == {}

@@ -51,7 +51,9 @@ def parked(backend: Backend, **spec: Any) -> Iterator[Worker]:
         worker.discard()
 
 
-async def run(worker: Worker, code: str, on_output: Callable[[str, bytes], None] | None = None, **limits: Any) -> Ending:
+async def run(
+    worker: Worker, code: str, on_output: Callable[[str, bytes], None] | None = None, **limits: Any
+) -> Ending:
     return await worker.run(Job(Language.PYTHON, code, (NUMBERS,), {}, b"", Limits(**limits)), on_output)
 
 
@@ -116,7 +118,9 @@ def test_whoever_breaks_out_of_gvisor_stands_in_an_empty_root_as_nobody(backend:
         for pid in everybody:
             status = Path(f"/proc/{pid}/status").read_text()
             ids = re.findall(r"^[UG]id:\t(.*)$", status, re.MULTILINE)
-            assert all(int(number) >= (0x7247_0000 if os.geteuid() == 0 else 1) for each in ids for number in each.split())
+            assert all(
+                int(number) >= (0x7247_0000 if os.geteuid() == 0 else 1) for each in ids for number in each.split()
+            )
             assert "NoNewPrivs:\t1" in status
             for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
                 assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
@@ -193,10 +197,10 @@ def large(place, number):
 
 
 async def test_memory_that_gvisor_takes_on_behalf_of_a_guest_is_on_its_bill(backend: Backend) -> None:
-    hog = "import os\nos.mkdir('/dev/shm/a')\nfor n in range(10**7): os.mkdir(f'/dev/shm/a/{n}')"
+    hog = "import os\nfd = os.memfd_create('x')\nwhile True: os.write(fd, bytes(1 << 20))"
     with parked(backend, memory_bytes=32 * MIB) as worker:
         ending = await run(worker, hog, wall_seconds=40.0, cpu_seconds=60.0)
-    assert ending.killed_by in ("memory", "unknown", "wall_timeout")
+    assert ending.killed_by == "memory"
     assert ending.memory_peak_bytes is not None
     assert ending.memory_peak_bytes <= bundle.host_memory(32 * MIB)
 
@@ -220,7 +224,9 @@ async def test_a_part_that_is_killed_in_the_middle_ends_the_run_and_nothing_else
 
 async def test_a_run_that_is_over_has_left_no_process_in_its_kernel(backend: Backend) -> None:
     with parked(backend) as worker:
-        await run(worker, "import os\nfor _ in range(6): os.fork()\nif os.fork(): os._exit(0)\nimport time; time.sleep(99)")
+        await run(
+            worker, "import os\nfor _ in range(6): os.fork()\nif os.fork(): os._exit(0)\nimport time; time.sleep(99)"
+        )
         assert guests(worker) == set()
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
-from ringfence.errors import IsolationUnavailable
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools

@@ -30,7 +30,7 @@ _NAMESPACES = (
     | kernel.CLONE_NEWIPC
     | kernel.CLONE_NEWUTS
 )
-_STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")  # noqa: S108  a place to mount a root at, in a namespace of ours
+_STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")  # to mount a root at, in a namespace of ours
 _DEVICES = ("null", "zero", "urandom")
 _INPUTS = "/inputs"
 _STREAMS = 3
