@@ -98,6 +98,7 @@ HTTP_LIST = Promise("http_list", "first page of a list of 1,000,000 executions, 
 FETCH = Promise(
     "fetch", "10 kB from loopback through safe retrieval, p50, to an open httpx.Client", 2.0, unit="x httpx"
 )
+GVISOR_P50 = Promise("gvisor_p50", "warm print(1) under gVisor, p50, to a cold runsc run", 0.05, unit="x runsc run")
 
 PROMISES = (
     WARM_P50,
@@ -126,4 +127,5 @@ PROMISES = (
     HTTP_IDLE,
     HTTP_LIST,
     FETCH,
+    GVISOR_P50,
 )
