@@ -19,6 +19,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
+  ringfence selftest escape            try to get out of a box of this machine, with the programs that ship for it
   ringfence paths                      the workspace as Windows, WSL and docker each call it
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
@@ -390,6 +391,18 @@ commit applies it, unless others changed the same files since, and discard forge
   --role R           one of the policy's agent roles
   --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
   --json             print one JSON object with the same, and nothing else
+""",
+    "selftest": """\
+ringfence selftest escape [--isolation I] [--only PROBE]... [OPTIONS]
+
+Run hostile programs in real boxes of this machine, one guarantee of SECURITY.md each: to reach files, processes,
+sockets and secrets of the host, to climb, to take more than was given, to stay. Exit code 0 when every one was held,
+1 when one got through or could not be tried, 7 when there is no such box here.
+
+  --isolation I    auto (default), native, bwrap, docker, gvisor or aio
+  --only PROBE     only this one; repeatable
+  --home DIR       where state and evidence are kept, instead of $RINGFENCE_HOME
+  --json           one JSON object with the same, and nothing else
 """,
     "paths": """\
 ringfence paths [--env auto|windows|wsl] [--project ID] [OPTIONS]

@@ -6,7 +6,6 @@ what, for how long, how much comes back, under which names, and that no session 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -71,6 +70,6 @@ class AIOBackend:
         return True
 
     def close(self) -> None:
-        """Stop the pool, unless it is somebody else's."""
+        """Let go of the pool, unless it is somebody else's."""
         if self._owns_pool:
-            asyncio.run(self._pool.stop())
+            self._pool.let_go()
