@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from ringfence.images import archive, rootfs
-from ringfence.images.recipe import Recipe, import_changes
+from ringfence.images.recipe import import_changes
 
 IMAGE = "ringfence-sandbox:tests"
 _START_SECONDS = 60.0
@@ -81,8 +81,8 @@ def _missing() -> str | None:
 
 @cache
 def image_missing() -> str | None:
-    """Say why there is no root file system to run things in, or None; it is built by `tools/sandbox-image`."""
-    if archive.find(Recipe(), archive.default_cache()) is not None:
+    """Say why there is no root file system to run things in, or None; `tools/sandbox-image` builds it."""
+    if archive.find(rootfs.default_recipe(), archive.default_cache()) is not None:
         return None
     return rootfs.cannot_build() or "the sandbox image is not built; fix: tools/sandbox-image"
 
@@ -90,7 +90,7 @@ def image_missing() -> str | None:
 @cache
 def sandbox_rootfs() -> Path:
     """Return the tar of the image's root file system; building it takes minutes, so `tools/test` does that first."""
-    return rootfs.build(Recipe(), archive.default_cache()).path
+    return rootfs.build(rootfs.default_recipe(), archive.default_cache()).path
 
 
 @cache
@@ -163,12 +163,3 @@ def _remove(directory: Path) -> None:
     for path in sorted((path for path in mounted if path.startswith(f"{directory}/")), reverse=True):
         subprocess.run(["umount", "-l", path], check=True)
     shutil.rmtree(directory)
-
-
-def main() -> None:
-    """Build what the tests need before they run, because it takes longer than a test may."""
-    rootfs.build(Recipe(), archive.default_cache(), on_progress=lambda line: print(f"set-up: {line}", flush=True))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import resource
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from ringfence.isolation.stream.line import Line
 from ringfence.isolation.stream.parking import Hello, park
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
+from ringfence.runtimes.node import BOX_DIRECTORY, find_node
 from ringfence.workspaces.session import SessionWorkspace
 
 UNPRIVILEGED = 0x7246_FFFD  # as whom the box is built: root's own id in it would be the host's
@@ -34,11 +36,16 @@ def argv(spec: WorkerSpec, inputs: Path | None, command: Sequence[str], name: st
     shown = ["--dir", "/workspace/inputs"] if inputs is None else ["--ro-bind", str(inputs), "/workspace/inputs"]
     if spec.packages is not None:
         shown += ["--ro-bind", spec.packages, "/opt/ringfence/packages"]
+    node = find_node()
+    binary = "/usr/bin/node"
+    if node is not None and node.needs_mount:
+        shown += ["--ro-bind", str(node.root), str(BOX_DIRECTORY)]
+        binary = str(node.box_path)
     links = {"/bin": "usr/bin", "/lib": "usr/lib", "/lib64": "usr/lib64", "/sbin": "usr/sbin", "/var/tmp": "/tmp"}
-    links |= {"/output": "/workspace/artifacts", "/usr-bin/python": "/usr/bin/python3"}
+    links |= {"/output": "/workspace/artifacts", "/image/python": "/usr/bin/python3", "/image/node": binary}
     return [
         *("bwrap", "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--as-pid-1", "--new-session"),
-        *("--die-with-parent", "--clearenv", "--setenv", "PATH", "/usr-bin:/usr/local/bin:/usr/bin:/bin"),
+        *("--die-with-parent", "--clearenv", "--setenv", "PATH", "/image:/usr/local/bin:/usr/bin:/bin"),
         *("--hostname", name),
         *("--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
         *(word for where, says in links.items() for word in ("--symlink", says, where)),
@@ -71,6 +78,7 @@ class Box:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (spec.pids + 2, spec.pids + 2)),
             **who,
         )
 
@@ -138,8 +146,8 @@ def started(
             container.line(died_of),
             spec,
             sandbox_id=name,
-            backend="docker",
-            sandbox_type=SandboxType.DOCKER,
+            backend="bwrap",
+            sandbox_type=SandboxType.BWRAP,
             limits=limits or Limits(),
             inputs=inputs,
             session=session,
@@ -157,7 +165,7 @@ def started(
 class BoxBackend:
     """Implements `ports.Backend` with such boxes, so that what judges every backend judges them."""
 
-    name = "docker"
+    name = "bwrap"
     fixes_limits = True
 
     def __init__(self, home: Path) -> None:

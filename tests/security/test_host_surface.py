@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.security.conftest import Ask, Run
+from tests.security.conftest import BUILT_HERE, Ask, Run
 
 from ringfence import SandboxManager
 from ringfence.authority.profile import Isolation
@@ -315,6 +315,7 @@ class Full:
 
 
 @pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
 async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tmp_path: Path, *, killed: bool) -> None:
     made = make_backend(Settings(home=tmp_path, isolation=Isolation(backend)))
     try:

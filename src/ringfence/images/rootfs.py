@@ -19,12 +19,18 @@ from pathlib import Path
 from ringfence.errors import IsolationUnavailable, Unavailable
 from ringfence.images import archive as archives
 from ringfence.images.archive import Archive
-from ringfence.images.recipe import KEYRING, Recipe, build_command
+from ringfence.images.recipe import KEYRING, SUITES, Recipe, build_command
+from ringfence.images.wheels import unpack
 from ringfence.private_files import private_directory
 
 BUILD_SECONDS = 1800.0
 
 Progress = Callable[[str], None]
+
+
+def default_recipe() -> Recipe:
+    """Return the recipe of the shipped image."""
+    return Recipe(requirements=archives.context_file("requirements.txt").read_text())
 
 
 def cannot_build() -> str | None:
@@ -38,8 +44,8 @@ def cannot_build() -> str | None:
     return None
 
 
-def build(recipe: Recipe, cache: Path, *, on_progress: Progress = lambda _: None) -> Archive:
-    """Return the archive of `recipe`, made in `cache` unless it is there and unchanged.
+def build(recipe: Recipe, cache: Path, *, fresh: bool = False, on_progress: Progress = lambda _: None) -> Archive:
+    """Return the archive of `recipe`, made in `cache` unless it is there and unchanged; `fresh` makes it anyway.
 
     Of several builders of one recipe, in any process, one builds and the others wait for it.
 
@@ -48,7 +54,7 @@ def build(recipe: Recipe, cache: Path, *, on_progress: Progress = lambda _: None
         Unavailable: Debian's packages could not be had, or the disk is full.
     """
     with _turn(cache):
-        found = archives.find(recipe, cache)
+        found = None if fresh else archives.find(recipe, cache)
         if found is not None:
             return found
         if reason := cannot_build():
@@ -70,7 +76,7 @@ def _build(recipe: Recipe, cache: Path) -> Archive:
             mode="root" if os.geteuid() == 0 else "unshare",
             debs=debs,
             entrypoint=entrypoint,
-            wheels=None,
+            wheels=unpack(recipe.requirements, SUITES[recipe.suite], Path(workshop)) if recipe.requirements else None,
         )
         _run(command)
         built_at = int(time.time())
@@ -114,4 +120,5 @@ def _turn(cache: Path) -> Iterator[None]:
 def _has_subordinate_ids() -> bool:
     if shutil.which("newuidmap") is None:
         return False
-    return subprocess.run(["unshare", "--map-auto", "--map-root-user", "true"], capture_output=True, check=False).returncode == 0
+    trial = ["unshare", "--map-auto", "--map-root-user", "true"]
+    return subprocess.run(trial, capture_output=True, check=False).returncode == 0

@@ -15,6 +15,7 @@ from ringfence.ports import EVERYTHING, Harvest, Keeping
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
+    from ringfence.masking import Masks
     from ringfence.workspaces.changes import Changes
     from ringfence.workspaces.collect import Collection
     from ringfence.workspaces.session import SessionWorkspace
@@ -100,8 +101,10 @@ class RunDirectory:
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
         """Read artifacts and changes; with a session, do with the changes as `keeping` says: all of them or none."""
+        masked = self._mask(keeping.masks) if keeping.masks else ()
         found = self._artifacts(limits, keeping)
-        notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
+        notes = [*masked]
+        notes += [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
         kept = _Kept()
         with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
@@ -121,6 +124,16 @@ class RunDirectory:
         )
         changed = kept.pending is None and bool(changes)
         return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
+
+    def _mask(self, masks: Masks) -> tuple[str, ...]:
+        from ringfence.workspaces.acting import acting_as
+        from ringfence.workspaces.masked import mask_files
+
+        notes: list[str] = []
+        for name in ("artifacts", self.work):
+            with _Opened(self.fd, name) as directory, acting_as(self.owner):
+                notes += mask_files(directory, masks)
+        return tuple(dict.fromkeys(notes))
 
     def _artifacts(self, limits: Limits, keeping: Keeping) -> Collection:
         from ringfence.workspaces.collect import Skipped, collect

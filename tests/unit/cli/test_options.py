@@ -72,8 +72,6 @@ def test_what_isolates_nothing_is_no_isolation() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--secret", "TOKEN", "-c", "1"],
-        ["--secret=TOKEN", "-c", "1"],
         ["--allow-domain", "example.org", "-c", "1"],
     ],
 )

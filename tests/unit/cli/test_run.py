@@ -181,7 +181,7 @@ def test_a_usage_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture
 
 
 def test_a_usage_error_in_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--json", "--secret", "S", "-c", "1"]) == 2
+    assert main(["run", "--json", "--allow-domain", "a.org", "-c", "1"]) == 2
     out, err = capsys.readouterr()
     assert (json.loads(out)["reason"], err) == ("not_in_this_version", "")
 

@@ -18,7 +18,7 @@ from ringfence.version import __version__
 
 RESOURCES: Final = (
     "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "skills", "evidence", "calls",
-    "grants", "metrics",
+    "grants", "metrics", "secrets",
 )  # fmt: skip
 """The modules beside this one that have a `router`."""
 

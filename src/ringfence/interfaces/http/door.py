@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import Depends
 from fastapi.openapi.models import HTTPBearer
-from fastapi.openapi.models import SecurityBase as SecurityScheme
 from fastapi.security.base import SecurityBase
 from starlette.requests import HTTPConnection
 
@@ -34,7 +33,7 @@ def allowed(*accesses: Access) -> Door:
 class Door(SecurityBase):
     """Checks one route's callers; the framework reads off it what the OpenAPI document says about keys."""
 
-    model: SecurityScheme = HTTPBearer(description="An API key: `ringfence key create --access agent`")
+    model = HTTPBearer(description="An API key: `ringfence key create --access agent`")
     scheme_name = "ApiKey"
 
     def __init__(self, accesses: tuple[Access, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from ringfence.attachment import Attachment
 from ringfence.authority.caller import LOCAL
 from ringfence.capability.limits import Limits
-from ringfence.errors import IsolationUnavailable, RingfenceError, TimedOut, Unavailable
+from ringfence.errors import CapabilityBlocked, IsolationUnavailable, RingfenceError, TimedOut, Unavailable
 from ringfence.isolation.aio.client import LAYERS, AIOSandboxClient
 from ringfence.isolation.aio.following import Followed, follow
 from ringfence.isolation.aio.luggage import Luggage, Unpacking, most_back, packing_back
@@ -55,6 +55,7 @@ class AIOWorker:
     layers: Layers = LAYERS
     init_pid: int = -1
     worker_pid: int = -1
+    door: int | None = None
     _files: dict[str, bytes] = field(default_factory=dict, init=False)
     _inputs: dict[str, bytes] = field(default_factory=dict, init=False)
     _luggage: Luggage = field(default_factory=Luggage, init=False)
@@ -83,6 +84,11 @@ class AIOWorker:
                 "nobody can stay attached to a run in an AIO service",
                 reason="no_attachment",
                 fix="start processes natively, or talk to the service with AIOSandboxClient",
+            )
+        if job.masks:
+            raise CapabilityBlocked(
+                "secrets are not lent to an AIO service: nobody here sees what becomes of them there",
+                fix="run it natively, or leave out secrets=",
             )
         if self._used:
             raise WorkerLost("a worker serves one run")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
 from ringfence.errors import IsolationUnavailable
-from ringfence.isolation.capture import Capture, Listener
+from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream.feeding import WindowFeed
 from ringfence.isolation.stream.line import Line, Talk
@@ -51,6 +51,8 @@ class StreamWorker:
     init_pid: int = -1
     """The first process of the container, as the host numbers it, where its backend can tell."""
     worker_pid: int = -1
+    door: int | None = None
+    """A container has no way out yet."""
     _used: bool = field(default=False, init=False)
     _killed_by: str | None = field(default=None, init=False)
     _farewell: Farewell | None = field(default=None, init=False)
@@ -112,6 +114,7 @@ class StreamWorker:
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
+        mask(captures, job.masks)
         feed = WindowFeed(loop, self.talk) if controls is None else controls.feed
         message = self._message(job, controls)
         # all but its last byte: until that comes there is no job, and meanwhile the rest of it travels

@@ -325,6 +325,8 @@ class _Run:
     def _start(self, payload: bytes) -> None:
         job = json.loads(payload)
         self._most_cpu_us = job["cpu_us"]
+        if job.get("attached", {}).get("terminal") is not None:
+            self._guest.await_terminal()
         if self._job is not None:
             self._job.sendall(encode(Kind.START, payload))
 

@@ -38,8 +38,10 @@ class Trees:
     def __init__(self) -> None:
         """Open the areas that there are."""
         self._roots = {area: os.open(path, _DIRECTORY) for area, path in enumerate(wire.AREAS) if os.path.isdir(path)}
-        self._base: dict[bytes, tuple[bool, tuple[Any, ...]]] = {}
-        """Of the work directory: whether a session had it, and how it was when it was written."""
+        self._base: dict[bytes, tuple[Any, ...]] = {}
+        """Of the work directory: how each was when it was written."""
+        self._of_session: set[bytes] = set()
+        self._placed: set[bytes] = set()
         self._from_session = False
         self._file: tuple[int, wire.Entry] | None = None
         self._left = 0
@@ -114,16 +116,14 @@ class Trees:
 
     def _remember(self, entry: wire.Entry, status: os.stat_result, target: bytes) -> None:
         if entry.area == wire.WORK:
-            was_there = self._base.get(entry.path, (False, ()))[0]
-            self._base[entry.path] = self._from_session or was_there, _signature(status, target)
+            self._base[entry.path] = _signature(status, target)
+            (self._of_session if self._from_session else self._placed).add(entry.path)
 
     # --- after ---
 
     def has_files(self) -> bool:
         """Whether there is anything the host may want to hear of; a session's files may all have been removed."""
-        if any(of_session for of_session, _ in self._base.values()):
-            return True
-        return any(os.listdir(self._roots[area]) for area in (wire.WORK, wire.ARTIFACTS))
+        return bool(self._of_session) or any(os.listdir(self._roots[area]) for area in (wire.WORK, wire.ARTIFACTS))
 
     def send(self, stream: Stream, bounds: dict[str, Any]) -> None:
         """Send what the guest left, in the order in which the host will walk over it."""
@@ -152,9 +152,8 @@ class Trees:
         for path, name, parent, status in walk:
             are_directories[path] = stat.S_ISDIR(status.st_mode)
             target = os.readlink(name, dir_fd=parent) if stat.S_ISLNK(status.st_mode) else b""
-            of_session, before = self._base.get(path, (False, ()))
-            same = before == _signature(status, target)
-            if same and (of_session or not with_session):
+            same = self._base.get(path) == _signature(status, target)
+            if same and not (with_session and path in self._placed):
                 if are_directories[path]:
                     untold[path] = status
                 continue
@@ -171,7 +170,7 @@ class Trees:
     def _tell_gone(
         self, stream: Stream, are_directories: dict[bytes, bool], untold: dict[bytes, os.stat_result]
     ) -> None:
-        for path in sorted(path for path, (of_session, _) in self._base.items() if of_session):
+        for path in sorted(self._of_session):
             parent = path.rpartition(b"/")[0]
             # what went with its directory, or gave way to a file in its place, is told by that
             if path not in are_directories and (not parent or are_directories.get(parent)):

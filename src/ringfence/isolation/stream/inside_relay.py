@@ -105,13 +105,19 @@ class Guest:
         self.wait_status: int | None = None
         self._unread = bytearray()
         self._ending = False
+        self._awaits_terminal = False
+        self._size: tuple[int, int] | None = None
         for fd in (stdin, *outputs):
             os.set_blocking(fd, False)
 
     @property
     def wants_input(self) -> bool:
         """Whether there is something it has not read."""
-        return self.stdin >= 0 and bool(self._unread)
+        return self.stdin >= 0 and bool(self._unread) and not self._awaits_terminal
+
+    def await_terminal(self) -> None:
+        """Keep what is typed until there is something to type it into."""
+        self._awaits_terminal = True
 
     def take_terminal(self, outer: int) -> None:
         """Speak through a terminal from now on, instead of through pipes."""
@@ -119,6 +125,9 @@ class Guest:
         self.stdin = self.terminal = outer
         os.set_blocking(outer, False)
         self.outputs[outer] = Kind.STDOUT
+        self._awaits_terminal = False
+        if self._size is not None:
+            self.resize(*self._size)
 
     def feed(self, data: bytes) -> int | None:
         """Give it `data`, or the end of its input; return how much it took, or None when it takes no more."""
@@ -132,6 +141,8 @@ class Guest:
         taken = 0
         if self.stdin < 0:
             return None
+        if self._awaits_terminal:
+            return 0
         try:
             while self._unread:
                 count = os.write(self.stdin, self._unread[:PIECE_BYTES])
@@ -163,7 +174,8 @@ class Guest:
             return b""
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give its terminal another size."""
+        """Give its terminal another size, now or when it has one."""
+        self._size = rows, columns
         if self.terminal >= 0:
             fcntl.ioctl(self.terminal, _TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 

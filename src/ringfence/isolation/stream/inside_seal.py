@@ -74,14 +74,28 @@ def give_up_everything(setup: dict[str, Any], home: str, of_init: tuple[int, ...
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_CORE, 1),  # 1 and not 0: where it is 0 the kernel still starts a handler of the host's
     ):
-        hard = resource.getrlimit(what)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (bound, bound))
+        _bound(what, most)
     kernel.no_new_privileges()
     _enter_landlock(told, home)
     _load_filters(told, setup["filters"].get(os.uname().machine, ()))
     _prove(of_init)
     return told
+
+
+def _bound(what: int, most: int) -> None:
+    try:
+        soft, hard = resource.getrlimit(what)
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        if (soft, hard) != (bound, bound):  # gVisor keeps some of them, but lets only its bundle set them
+            resource.setrlimit(what, (bound, bound))
+    except PermissionError:  # our profile for engines keeps even us from the core limit, which its engine sets
+        if what != resource.RLIMIT_CORE or not _core_is_bound():
+            raise
+
+
+def _core_is_bound() -> bool:
+    with open("/proc/self/limits") as limits:
+        return any(line.split()[4:6] == ["1", "1"] for line in limits if line.startswith("Max core file size"))
 
 
 def _enter_landlock(told: dict[str, Any], home: str) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ringfence.errors import Denied, QuotaExceeded, RingfenceError
+from ringfence.errors import QuotaExceeded, RingfenceError
 
 _BY_REASON: Final[Mapping[str, tuple[str, int | None]]] = {
     "not_found": ("not_found", errno.ENOENT),
@@ -27,8 +27,11 @@ _BY_REASON: Final[Mapping[str, tuple[str, int | None]]] = {
     "not_in_this_version": ("not_available", errno.ENOSYS),
     "process_ended": ("not_running", errno.ESRCH),
     "input_closed": ("not_running", errno.EPIPE),
+    "changed": ("io_error", errno.EAGAIN),
+    "conflict": ("busy", errno.EBUSY),
     "session_over": ("not_running", errno.ESRCH),
 }
+_FORBIDDEN: Final = 403
 _OF_THE_REQUEST: Final = frozenset({400, 403, 404, 409, 413, 422})
 
 
@@ -61,4 +64,6 @@ def _kind_of(error: RingfenceError) -> tuple[str, int | None]:
     found = _BY_REASON.get(error.reason)
     if found is not None:
         return found
-    return ("permission_denied", errno.EACCES) if isinstance(error, Denied) else ("invalid_request", errno.EINVAL)
+    if error.answer.http_status == _FORBIDDEN:
+        return "permission_denied", errno.EACCES
+    return "invalid_request", errno.EINVAL

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ringfence.facade import SandboxManager
 
 MOST_FOUND = 10_000
-_SECONDS = 30.0
+_SECONDS = 10.0
 
 
 async def look(manager: SandboxManager, asked: Mapping[str, Any]) -> Mapping[str, Any]:

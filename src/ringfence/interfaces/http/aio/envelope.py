@@ -7,7 +7,7 @@ AIO's own client refuses to read it without.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
@@ -48,6 +48,14 @@ class Refused(BaseModel):
     data: dict[str, Any] | None
     hint: str | None = None
     detail: list[dict[str, Any]] | None = Field(None, description="with 422: where the request is wrong")
+
+
+def refusals(statuses: Iterable[int]) -> dict[int | str, dict[str, Any]]:
+    """Return how this surface refuses, for the OpenAPI document."""
+    schema = Refused.model_json_schema()
+    return {
+        status: {"description": "Refused", "content": {"application/json": {"schema": schema}}} for status in statuses
+    }
 
 
 class View(BaseModel):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from ringfence.errors import Denied
 
@@ -17,6 +18,16 @@ SessionPath = Annotated[str, Path(min_length=1, max_length=128)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 WholeSeconds = Annotated[int, Field(ge=0, le=86_400)]
 Number = Annotated[int, Field(ge=0, lt=2**53)]
+
+# Names that are paths of their own beside the one of a session or a skill; nothing else may be called so there.
+_TAKEN = "create|update|stats|metadatas|register"
+
+
+class _Named(StringConvertor):
+    regex = rf"(?!(?:{_TAKEN})(?:/|\Z))[^/]+"
+
+
+register_url_convertor("aio_name", _Named())
 
 
 class Asked(BaseModel):

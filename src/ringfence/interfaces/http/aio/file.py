@@ -15,10 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.facade import SandboxManager
 from ringfence.interfaces.http.aio import file_edits, file_search
-from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
+from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, refusals, told
 from ringfence.interfaces.http.aio.fields import Asked, FilePath, Number, Text, refuse_sudo
 from ringfence.interfaces.http.aio.seat import AtSeat
 from ringfence.operation import brokered
+from ringfence.operation.path import MAX_PATH_BYTES
 from ringfence.service.aio import editing
 from ringfence.service.aio.files import content_of, write_file
 from ringfence.service.aio.multipart import read_form
@@ -38,7 +39,7 @@ _FORM: Final = {
                     "required": ["file"],
                     "properties": {
                         "file": {"type": "string", "format": "binary"},
-                        "path": {"type": "string", "minLength": 1, "maxLength": 4096},
+                        "path": {"type": "string", "minLength": 1, "maxLength": MAX_PATH_BYTES},
                     },
                 }
             }
@@ -120,8 +121,12 @@ async def upload(request: Request, seat: AtSeat) -> Response:
     form = read_form(request.headers.get("content-type", ""), await request.body())
     if "file" not in form:
         raise InvalidRequest("the form has no file", reason="invalid_content")
-    file, named = form["file"], form["path"].content.decode("utf-8", "replace") if "path" in form else None
-    wanted = named or (file.filename or "upload").replace("\\", "/").rpartition("/")[2]
+    file = form["file"]
+    wanted = (file.filename or "upload").replace("\\", "/").rpartition("/")[2]
+    if "path" in form:
+        wanted = form["path"].content.decode("utf-8", "replace")
+        if not 0 < len(wanted) <= MAX_PATH_BYTES:
+            raise InvalidRequest("path is empty or too long", reason="invalid_path")
     with expected("upload", wanted, file_path=wanted, file_size=0, success=False):
         path = guest_path(wanted)
         await write_file(seat.manager, path, file.content)
@@ -136,8 +141,7 @@ async def upload(request: Request, seat: AtSeat) -> Response:
             "description": "The file",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
-        404: {"description": "There is no such file"},
-        409: {"description": "It was changed meanwhile"},
+        **refusals((404, 409)),
     },
 )
 async def download(seat: AtSeat, path: Annotated[str, Query(min_length=1, max_length=4096)]) -> Response:

@@ -135,7 +135,7 @@ async def clean(seat: AtSeat) -> Response:
     return told({"closed": len(found)}, "the sessions are closed")
 
 
-@router.delete("/sessions/{session_id}", response_model=None, responses={200: {"model": Envelope[View]}})
+@router.delete("/sessions/{session_id:aio_name}", response_model=None, responses={200: {"model": Envelope[View]}})
 async def close(seat: AtSeat, session_id: SessionPath) -> Response:
     """End a session; what it wrote is the project's when this is answered."""
     with expected("close", session_id=session_id):

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header
-from fastapi.openapi.models import APIKey, APIKeyIn
 from starlette.requests import HTTPConnection, Request
 
 from ringfence.errors import InternalError
 from ringfence.evidence.correlation import Correlation
 from ringfence.facade import SandboxManager
-from ringfence.interfaces.http.aio.key import HEADER
-from ringfence.interfaces.http.door import Door, HouseOf
+from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.execs import taking_work
 from ringfence.service.aio.sessions import Desk, Place
 from ringfence.service.callers import Access, Principal
@@ -23,15 +21,6 @@ from ringfence.service.exec_form import correlation_of, project_name
 from ringfence.service.house import House
 
 _PROJECT: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}$"
-
-
-class AioDoor(Door):
-    """The door of this surface, as the OpenAPI document describes it."""
-
-    model = APIKey.model_validate(
-        {"in": APIKeyIn.header, "name": HEADER, "description": "or as a Bearer key, or as ?api_key="}
-    )
-    scheme_name = "AioKey"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +51,7 @@ class Seat:
 
 async def _seat(
     request: Request,
-    who: Annotated[Principal, Depends(AioDoor((Access.AGENT,)))],
+    who: Annotated[Principal, Depends(allowed(Access.AGENT))],
     house: HouseOf,
     x_ringfence_project: Annotated[
         str | None, Header(pattern=_PROJECT, description="the project; without it, the one of the key")

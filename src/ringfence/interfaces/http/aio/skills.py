@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from ringfence.errors import InvalidRequest
-from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
+from ringfence.interfaces.http.aio.envelope import Envelope, ExpectedFailure, View, absent, expected, told
 from ringfence.interfaces.http.aio.seat import AtSeat
 from ringfence.skills.shelf import not_found
 from ringfence.skills.skill import Skill
@@ -34,7 +34,7 @@ class ContentView(View):
 
 @router.get("/metadatas", response_model=None, responses={200: {"model": Envelope[SkillsView]}})
 async def metadatas(
-    seat: AtSeat, names: Annotated[str | None, Query(max_length=4096, description="some of them, with commas")] = None
+    seat: AtSeat, names: Annotated[str | None, Query(max_length=1024, description="some of them, with commas")] = None
 ) -> Response:
     """List the skills."""
     wanted = None if names is None else {name.strip() for name in names.split(",")}
@@ -55,11 +55,20 @@ async def content(seat: AtSeat, name: Name) -> Response:
 
 @router.post("/register", response_model=None, responses={200: {"model": Envelope[View]}})
 @router.delete("", response_model=None, responses={200: {"model": Envelope[View]}})
-@router.delete("/{name}", response_model=None, responses={200: {"model": Envelope[View]}})
-async def not_here(_seat: AtSeat) -> Response:
+async def change(_seat: AtSeat) -> Response:
     """Say that skills are not the caller's to add or take away: whoever runs the service does, with their manifests."""
-    with expected("skills", count=0, name="", path=""):
-        raise InvalidRequest("skills are added and removed by whoever runs the service", reason="not_in_this_version")
+    raise _not_the_callers()
+
+
+@router.delete("/{name:aio_name}", response_model=None, responses={200: {"model": Envelope[View]}})
+async def delete(_seat: AtSeat, name: Name) -> Response:
+    """Say the same, whether there is such a skill or not."""
+    del name
+    raise _not_the_callers()
+
+
+def _not_the_callers() -> ExpectedFailure:
+    return absent("skills that a caller adds or removes")
 
 
 def _form(skill: Skill) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI
 
@@ -27,7 +26,7 @@ _ROUTERS: Final = tuple(part.router for part in (bash, shell, file, code, jupyte
 def install(app: FastAPI) -> None:
     """Add the routes and what they remember; `wrap` comes when all other layers are there."""
     app.state.aio = Desk()
-    app.state.own_refusals = documented
+    app.state.own_refusals = envelope.refusals
     envelope.install(app)
     for router in _ROUTERS:
         app.include_router(router)
@@ -37,11 +36,3 @@ def install(app: FastAPI) -> None:
 def wrap(app: FastAPI) -> None:
     """Put the layer around all others that makes an envelope of every problem."""
     app.add_middleware(envelope.Envelopes)
-
-
-def documented(statuses: Iterable[int]) -> dict[int | str, dict[str, Any]]:
-    """Return how this surface refuses, for the OpenAPI document."""
-    schema = envelope.Refused.model_json_schema()
-    return {
-        status: {"description": "Refused", "content": {"application/json": {"schema": schema}}} for status in statuses
-    }

@@ -1,0 +1,16 @@
+"""What an operator says about the network of this host, once, for everybody who is let out into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class NetSettings:
+    """How requests leave this host."""
+
+    ca_file: Path | None = None
+    """The authorities that are trusted instead of this host's own."""
+    nat64: tuple[str, ...] = ()
+    """The prefixes of 96 bits behind which this network reaches IPv4, where it has others than 64:ff9b::/96."""
