@@ -1,8 +1,15 @@
-"""What the commands about the machine itself say of themselves: its paths, and whether its boxes hold."""
+"""What the commands about the machine itself say of themselves: what it has, its paths, whether its boxes hold."""
 
 from __future__ import annotations
 
 OF_THE_MACHINE = {
+    "doctor": """\
+ringfence doctor [--json]
+
+Check this machine: really build a box in a throwaway child, and look at the evidence of $RINGFENCE_HOME without
+touching it; then say for everything that is missing what it means and the command that fixes it. Exit code 0 when code
+can run here, isolated and recorded, 7 when not.
+""",
     "selftest": """\
 ringfence selftest escape [--isolation I] [--only PROBE]... [OPTIONS]
 

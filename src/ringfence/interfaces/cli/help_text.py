@@ -89,13 +89,6 @@ passed on exactly as they are.
   ringfence shell -- 'echo hi | wc -c'
   ringfence shell --input data.csv -- head -n 3 /workspace/inputs/data.csv
 """,
-    "doctor": """\
-ringfence doctor [--json]
-
-Check this machine: really build a box in a throwaway child, and look at the evidence of $RINGFENCE_HOME without
-touching it; then say for everything that is missing what it means and the command that fixes it. Exit code 0 when code
-can run here, isolated and recorded, 7 when not.
-""",
     "bench": """\
 ringfence bench [--quick] [--only NAME]... [--json] [--plot FILE]
 
