@@ -46,6 +46,7 @@ def test_an_unknown_probe_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert "host_file" in capsys.readouterr().err
 
 
+@pytest.mark.needs("bwrap")
 def test_what_gets_through_a_box_that_is_none_is_told_with_another_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,12 +64,17 @@ for entry in os.listdir('/proc'):
         4,
         "read the memory of a process beside it, or of its own init",
         """
-pids = {1, os.getppid(), given['pid'], *(int(entry) for entry in os.listdir('/proc') if entry.isdecimal())}
+pids = {1, os.getppid(), given['pid']}
+for entry in os.listdir('/proc'):
+    try:
+        if entry.isdecimal() and given['secret'].encode() in open('/proc/' + entry + '/cmdline', 'rb').read():
+            pids.add(int(entry))
+    except OSError:
+        pass
 for pid in pids - {os.getpid(), 0}:
-    note('process %d was traced' % pid, {'ESRCH': 'EPERM'}.get(how := call('ptrace', 16, pid, 0, 0), how))
-    if how == 'done':
-        os.waitpid(pid, 0x40000000)
-        call('ptrace', 17, pid, 0, 0)
+    # seized, not attached to: outside a box nothing is stopped by it, and it ends with this program
+    how = call('ptrace', 0x4206, pid, 0, 0)
+    note('process %d was traced' % pid, 'EPERM' if how == 'ESRCH' else how)
     try:
         os.close(os.open('/proc/%d/mem' % pid, os.O_RDWR))
         got.append('the memory of %d was opened' % pid)

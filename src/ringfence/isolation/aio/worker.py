@@ -23,6 +23,8 @@ from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, Wo
 from ringfence.workspaces.place import check_names
 from ringfence.workspaces.session import SessionWorkspace
 
+_NO_PROCESS: Final = (1 << 31) - 1
+"""No process has this number: whoever signals it hurts nobody. With -1 it would be every process there is."""
 _PIECE: Final = 8 << 20
 _MOST_LIST: Final = 8 << 20
 _MOVE_SECONDS: Final = 120.0
@@ -53,8 +55,8 @@ class AIOWorker:
     backend: str = "aio"
     sandbox_type: SandboxType = SandboxType.AIO
     layers: Layers = LAYERS
-    init_pid: int = -1
-    worker_pid: int = -1
+    init_pid: int = _NO_PROCESS
+    worker_pid: int = _NO_PROCESS
     door: int | None = None
     _files: dict[str, bytes] = field(default_factory=dict, init=False)
     _inputs: dict[str, bytes] = field(default_factory=dict, init=False)
