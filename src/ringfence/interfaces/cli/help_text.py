@@ -231,8 +231,8 @@ ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and pr
 ringfence skill new ID [--skills DIR]                            make one from the template
 
 A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
-file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
-validate is a skill, or a directory of skills.
+file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is
+repeatable. DIR of validate is a skill, or a directory of skills.
 
   --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}
   --timeout S          wall-clock seconds, at most what its manifest allows
