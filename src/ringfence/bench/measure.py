@@ -13,6 +13,7 @@ from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
 from ringfence.bench.snapshots import snapshots
 from ringfence.bench.subject import QUICK, Bench, Measured
+from ringfence.bench.way_out import way_out
 
 Case = Callable[[Bench], Awaitable[Measured]]
 
@@ -33,6 +34,7 @@ CASES: dict[str, Case] = {
     "http_crowd": http_crowd,
     "http_idle": http_idle,
     "http_list": http_list,
+    "egress": way_out,
     "neighbours": neighbours,
 }
 
