@@ -11,12 +11,14 @@ import asyncio
 import gzip
 import json
 import os
+import runpy
 import socket
 import ssl
 import struct
 import subprocess
 import sys
 import threading
+import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -88,7 +90,19 @@ def bomb(size: int = 256 << 20) -> bytes:
     return b"".join(packer.compress(piece) for _ in range(size >> 20)) + packer.flush()
 
 
+@cache
+def mixed() -> bytes:
+    """Text of 6 MiB that packs to about half: no bomb, and more than came over the wire."""
+    import random
+
+    return random.Random(1).randbytes(3 << 20).hex().encode()
+
+
 OK = b"HTTP/1.1 200 OK\r\n"
+PAGE = b"""<html><head><title> A
+  page</title><script>var hidden = "<p>not this</p>";</script></head><body><h1>Hello</h1><p>first<p>second &amp; third
+<style>p {}</style><div><a href="/x#part">link</a><a href="https://other.example.net/y?z=1"></a>
+<a href="javascript:alert(1)"></a><a href="http://["></a></div>"""
 TEXT = OK + b"Content-Type: text/plain\r\n"
 ANSWERS: dict[str, Answer] = {
     "/": raw(plain(b"hello")),
@@ -105,13 +119,16 @@ ANSWERS: dict[str, Answer] = {
     "/head-only": raw(TEXT + b"Content-Length: 5000000000\r\n\r\n"),
     "/204": raw(b"HTTP/1.1 204 No Content\r\n\r\n"),
     "/large": lambda connection, asked: connection.sendall(plain(b"x" * int(asked["size"]))),
+    "/html": raw(plain(PAGE, kind="text/html; charset=utf-8")),
     "/named": raw(plain(b"x", 'Content-Disposition: attachment; filename="../../etc/cron.d/job$(x)"')),
     # bombs and floods
+    "/packed": lambda connection, _: connection.sendall(plain(packed(mixed(), "gzip"), "Content-Encoding: gzip")),
     "/bomb": lambda connection, _: connection.sendall(plain(bomb(), "Content-Encoding: gzip")),
     "/bomb-of-bombs": raw(plain(gzip.compress(gzip.compress(bytes(1 << 20))), "Content-Encoding: gzip, gzip")),
     "/drip": dripping,
     "/endless": endless,
     "/long-head": raw(OK + b"X: " + b"a" * 100_000 + b"\r\n\r\n"),
+    "/longer-head": raw(OK + b"X: " + b"a" * 40_000 + b"\r\n\r\n"),
     "/endless-head": lambda connection, _: connection.sendall(OK + b"X: " + b"a" * (8 << 20)),
     "/many-headers": raw(TEXT + b"".join(b"X-%d: y\r\n" % n for n in range(500)) + b"Content-Length: 0\r\n\r\n"),
     "/claims-much": raw(TEXT + b"Content-Length: 999999999999999\r\n\r\nx"),
@@ -420,7 +437,10 @@ def client_side(directory: Path) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        answer = connected(asked["raw"]) if "raw" in asked else asyncio.run(carried_out(directory, asked))
+        try:
+            answer = carried_out_here(directory, asked)
+        except Exception:
+            answer = {"failed": traceback.format_exc()}
         other.write("tell\n")
         other.flush()
         told = json.loads(other.readline())
@@ -428,6 +448,15 @@ def client_side(directory: Path) -> None:
         answer["looked_up"] = told["looked_up"]
         here.reached.clear()
         print(json.dumps(answer), flush=True)
+
+
+def carried_out_here(directory: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    if "raw" in asked:
+        return connected(asked["raw"])
+    if "file" in asked:
+        module = runpy.run_path(asked["file"])
+        return {"returned": asyncio.run(module[asked["function"]](Path(asked["directory"])))}
+    return asyncio.run(carried_out(directory, asked))
 
 
 def connected(addresses: list[str]) -> dict[str, Any]:
@@ -473,6 +502,10 @@ class Lab:
         reached: list[str] = self._ask({"raw": addresses})["reached"]
         return reached
 
+    def inside(self, file: str, function: str, directory: Path) -> dict[str, Any]:
+        """Call an asynchronous function of a test module in the lab, where it finds the lab's internet."""
+        return self._ask({"file": file, "function": function, "directory": str(directory)})
+
     def found_in_home(self, text: str) -> list[str]:
         """Return the files of the lab's home that hold `text`."""
         files = [path for path in (self._directory / "home").rglob("*") if path.is_file()]
@@ -487,6 +520,7 @@ class Lab:
         line = self._process.stdout.readline()
         assert line, "the lab has ended"
         answer: dict[str, Any] = json.loads(line)
+        assert "failed" not in answer, answer["failed"]
         return answer
 
 
@@ -522,8 +556,10 @@ def running_lab(directory: Path) -> Iterator[Lab]:
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):
+                    stream.close()
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     client_side(Path(sys.argv[1]))

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
+    from ringfence.isolation.aio.binding import PoolConfig, SessionState
+    from ringfence.isolation.aio.client import AIOSandboxClient
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+    from ringfence.isolation.aio.starting import CommandStarter
     from ringfence.oneline import fetch_url, perform, run
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
@@ -99,6 +103,11 @@ _HOME_OF = {
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
     "Verdict": "guard.verdict",
+    "PoolConfig": "isolation.aio.binding",
+    "SessionState": "isolation.aio.binding",
+    "AIOSandboxClient": "isolation.aio.client",
+    "AIOSandboxPool": "isolation.aio.pool",
+    "CommandStarter": "isolation.aio.starting",
     "Language": "operation",
     "fetch_url": "oneline",
     "perform": "oneline",
@@ -130,6 +139,8 @@ _HOME_OF = {
 }
 
 __all__ = [
+    "AIOSandboxClient",
+    "AIOSandboxPool",
     "AgentWorkspace",
     "Artifact",
     "BrokerOutcome",
@@ -138,6 +149,7 @@ __all__ = [
     "Capabilities",
     "Capability",
     "CapabilityBlocked",
+    "CommandStarter",
     "Consent",
     "Correlation",
     "Denied",
@@ -162,6 +174,7 @@ __all__ = [
     "PolicyGuard",
     "PolicySnapshot",
     "PolicySource",
+    "PoolConfig",
     "Process",
     "ProcessInfo",
     "ProcessOutput",
@@ -177,6 +190,7 @@ __all__ = [
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
+    "SessionState",
     "SideEffect",
     "Skill",
     "SkillOutcome",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ringfence import arguments
 from ringfence.authority.layers import Request, read_commit
-from ringfence.authority.limit_names import FIELDS
+from ringfence.authority.limit_names import FIELDS, nothing
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
+from ringfence.operation import CodeRun, parse_language
+from ringfence.operation.secret import read_ask
 
 if TYPE_CHECKING:
+    from ringfence.authority.levels import NetMode
     from ringfence.authority.profile import Isolation, SecurityMode
     from ringfence.requests import ExecutionRequest
 
@@ -30,6 +35,9 @@ class Asks:
     isolation: Isolation
     security_mode: SecurityMode
     require_cgroups: bool
+    ceilings: Mapping[str, float] = field(default_factory=nothing)
+    """What the deployment gives nobody more of."""
+    net_ceiling: NetMode | None = None
 
     @cached_property
     def usual(self) -> Request:
@@ -74,4 +82,31 @@ class Asks:
             isolation=self.isolation,
             security_mode=self.security_mode,
             require_cgroups=self.require_cgroups,
+            ceilings=self.ceilings,
+            net_ceiling=self.net_ceiling,
         )
+
+
+def operation_of(
+    request: ExecutionRequest, session_id: str | None, *, packages: tuple[str, ...], preload: tuple[str, ...]
+) -> CodeRun:
+    """Return what `request` asks to be run; what it does not say of packages and modules is as given.
+
+    Raises:
+        InvalidRequest: Something of it is not what it should be.
+    """
+    return CodeRun(
+        language=parse_language(request.language),
+        code=arguments.text(request.code),
+        args=arguments.strings("args", request.args),
+        stdin=arguments.as_bytes("stdin", request.stdin),
+        files=arguments.contents("files", request.files),
+        inputs=arguments.contents("inputs", request.inputs),
+        env=arguments.environment(request.env),
+        packages=arguments.strings("packages", request.packages) or packages,
+        preload=arguments.strings("preload", request.preload) or preload,
+        session_id=session_id,
+        cwd=arguments.directory(request.cwd),
+        secrets=tuple(map(read_ask, arguments.strings("secrets", request.secrets))),
+        domains=arguments.strings("allow_domains", request.allow_domains),
+    )

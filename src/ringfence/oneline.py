@@ -36,6 +36,7 @@ def run(
     limits: Limits | None = None,
     commit: str | None = None,
     cwd: str | None = None,
+    secrets: Iterable[str] = (),
     allow_domains: Iterable[str] = (),
     session_id: str | None = None,
     isolation: str = "auto",
@@ -72,6 +73,7 @@ def run(
         arguments.with_memory(limits, memory_mb),
         commit,
         cwd,
+        secrets,
         allow_domains,
     )
     manager = SandboxManager(
@@ -131,7 +133,7 @@ def fetch_url(
     policy_file: str | Path | None = None,
     role: str | None = None,
 ) -> BrokerOutcome:
-    """Fetch what is at `url` as `SandboxManager.fetch_url` does, and wait for it; needs a policy that lets anybody out."""
+    """Fetch what is at `url` as `SandboxManager.fetch_url` does, and wait for it; a policy has to let it out."""
     manager = SandboxManager(session_id, limits=limits, home=home, policy_file=policy_file, role=role, pool_size=0)
     return _call(manager, lambda: manager.fetch_url(url, save_as=save_as), None)
 

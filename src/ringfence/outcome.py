@@ -38,6 +38,41 @@ class SandboxType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """One directory of the workspace, and where it comes from."""
+
+    source: str
+    target: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What an engine was told to make a box from: enough to make another like it."""
+
+    image: str
+    image_digest: str
+    argv: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        mounts = [{"source": each.source, "target": each.target, "mode": each.mode} for each in self.mounts]
+        return {
+            "image": self.image,
+            "image_digest": self.image_digest,
+            "argv": list(self.argv),
+            "mounts": mounts,
+        }
+
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returns."""
+        mounts = tuple(Mount(each["source"], each["target"], each["mode"]) for each in form["mounts"])
+        return cls(form["image"], form["image_digest"], tuple(form["argv"]), mounts)
+
+
+@dataclass(frozen=True, slots=True)
 class Layers:
     """The isolation the host observed on the sealed worker, from outside it."""
 
@@ -52,6 +87,8 @@ class Layers:
     notes: tuple[str, ...] = ()
     chosen: str = ""
     """Why it was a box of this kind."""
+    container: Container | None = None
+    """What it was made from, where an engine made it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the layers as plain JSON values."""
@@ -66,7 +103,20 @@ class Layers:
             "memory_limit": self.memory_limit,
             "notes": list(self.notes),
             "chosen": self.chosen,
+            "container": None if self.container is None else self.container.to_dict(),
         }
+
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returns; members that are not known are another release's, and left out."""
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in form.items()
+            if name in cls.__slots__
+        }
+        if known.get("container") is not None:
+            known["container"] = Container.from_dict(known["container"])
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True)

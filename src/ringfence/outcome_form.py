@@ -13,11 +13,13 @@ from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
     Budget,
+    Container,
     Destination,
     Effect,
     ExecutionResult,
     FileChanges,
     Layers,
+    Mount,
     Network,
     Pending,
     SandboxType,
@@ -145,6 +147,8 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
             host_uid=read_member(layers, "host_uid", int),
             memory_limit=read_member(layers, "memory_limit", str),
             notes=_texts(layers, "notes"),
+            chosen=_maybe(layers, "chosen", str) or "",
+            container=_container(layers.get("container")),
         ),
         artifacts=tuple(_artifact(entry, artifact_of) for entry in read_member(form, "artifacts", list)),
         files_written=_texts(form, "files_written"),
@@ -179,6 +183,21 @@ def read_broker(form: object) -> BrokerOutcome:
         ),
         exec_id=read_member(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
+    )
+
+
+def _container(form: object) -> Container | None:
+    if form is None:
+        return None
+    form = read_object(form)
+    return Container(
+        image=read_member(form, "image", str),
+        image_digest=read_member(form, "image_digest", str),
+        argv=_texts(form, "argv"),
+        mounts=tuple(
+            Mount(*(read_member(each, name, str) for name in ("source", "target", "mode")))
+            for each in map(read_object, read_member(form, "mounts", list))
+        ),
     )
 
 

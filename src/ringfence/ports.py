@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.capability.budget import Budget
     from ringfence.evidence.documents import Document
     from ringfence.evidence.records import Members
+    from ringfence.masking import Masks
     from ringfence.operation.form import Operation
     from ringfence.outcome import Outcome
 
@@ -253,6 +254,8 @@ class Job:
     """After how many bytes of output it is ended; None is never, and what is too much is cut."""
     cwd: str | None = None
     """The directory it starts in, where that is not the usual one."""
+    masks: Masks | None = None
+    """What of its output nobody may see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +305,8 @@ class Keeping:
     commit: Commit = Commit.ALWAYS
     denials: Denials = NO_DENIALS
     """What nobody may change."""
+    masks: Masks | None = None
+    """What may stay in no file."""
 
 
 EVERYTHING: Final = Keeping()

@@ -34,7 +34,7 @@ def test_the_first_key_is_made_shown_once_and_works(tmp_path: Path) -> None:
         assert f"curl -H 'Authorization: Bearer {service.key}' http://127.0.0.1:{service.port}" in text
         assert service.end() == 0
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert service.key.rpartition("_")[2].encode() not in kept
+    assert service.key.split("_", 2)[2].encode() not in kept
     with serving(tmp_path) as again:
         assert again.key is None
         assert again.ask("GET", "/keys", key=service.key).status == 200
@@ -243,7 +243,7 @@ def test_keys_are_made_and_revoked_over_http_and_both_are_evidence(service: Serv
     written = [line for line in log.splitlines() if fields["key_id"] in line]
     assert sum("admin.key_created" in line for line in written) == 1
     assert sum("admin.key_revoked" in line for line in written) == 1
-    assert fields["key"].rpartition("_")[2] not in log
+    assert fields["key"].split("_", 2)[2] not in log
 
 
 def test_both_kinds_of_keys_are_in_one_list_and_each_is_revoked_by_its_id(tmp_path: Path) -> None:

@@ -52,15 +52,14 @@ def test_without_a_key_every_path_but_health_answers_the_same(service: Service, 
 
 
 def wrong_keys(key: str) -> list[str]:
-    head, _, secret = key.rpartition("_")
-    key_id = key.split("_")[1]
+    _, key_id, secret = key.split("_", 2)
     return [
         "",
         "x",
         "rfk_",
         key[:-1],
         key + "A",
-        f"{head}_{secret[:-1]}{'A' if secret[-1] != 'A' else 'B'}",
+        f"rfk_{key_id}_{secret[:-1]}{'A' if secret[-1] != 'A' else 'B'}",
         f"rfk_{'a' * 12}_{secret}",
         f"rfk_{key_id}_{'A' * 43}",
         key.upper(),

@@ -173,6 +173,7 @@ def test_the_disk_is_full_at_its_limit_wherever_one_writes(ask: Ask, where: str)
     assert said["bytes"] <= 16 * MIB
 
 
+@pytest.mark.promise("G7 one disk limit")
 def test_the_disk_limit_is_one_for_all_directories(ask: Ask) -> None:
     program = "total = 0\nfor given[0] in ('/tmp', '/dev/shm', '/workspace/work', '/workspace/artifacts'):\n"
     program += FILL.replace("\n", "\n    ") + "\n    total += said['bytes']\nsaid['bytes'] = total"

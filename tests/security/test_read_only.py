@@ -59,8 +59,9 @@ for path in given:
 """
 
 
-def test_nothing_in_the_whole_box_can_be_written_but_the_own_directories_and_devices(ask: Ask) -> None:
-    assert set(ask(FIND_WRITABLE, *OWN)) <= DEVICES
+def test_nothing_in_the_whole_box_can_be_written_but_the_own_directories_and_devices(backend: str, ask: Ask) -> None:
+    terminals = {"/dev/ptmx", "/dev/pts/ptmx", "/dev/tty"} if backend == "docker" else set()  # of its own instance
+    assert set(ask(FIND_WRITABLE, *OWN)) <= DEVICES | terminals
 
 
 def test_system_files_can_be_changed_in_no_way(ask: Ask, unboxed: Ask, tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ os.wait()
         return
     assert "CapEff:\t0000000000000000" in result.stdout
     assert "Seccomp:\t2" in result.stdout
-    assert "No such file" in result.stderr
+    assert "No such file" in result.stderr or "Permission denied" in result.stderr  # an image may have one
 
 
 # what a machine with systemd is: every mount below / shared with its copies

@@ -20,7 +20,6 @@ import pytest
 from tests.net_lab import OTHER, PUBLIC, Names, Server, Wire, authority
 
 from ringfence import load_policy
-from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
 from ringfence.egress.caps import RetrievalCaps
 from ringfence.egress.dialing import Dialer, own_of, system_addresses
@@ -61,7 +60,7 @@ class Internet:
     def __init__(self, server: Server, ca_file: Path | None = None) -> None:
         self.server, self.names, self.wire = server, Names(), Wire(server, ca_file)
         self.evidence = MemorySink()
-        executor = NetExecutor(NetSettings(), dial=self.wire, addresses_of=self.names)
+        executor = NetExecutor(NetSettings(dial=self.wire, lookup=self.names))
         self._orchestrator = orchestrator_over(executor, evidence=self.evidence)
 
     async def fetch(
@@ -472,7 +471,7 @@ async def test_rule_26_what_only_looks_like_a_redirect_is_an_answer(net: Interne
 # --- the answer ---
 
 
-@pytest.mark.parametrize("path", ["long-head", "endless-head", "many-headers"])
+@pytest.mark.parametrize("path", ["long-head", "longer-head", "endless-head", "many-headers"])
 async def test_rule_27_headers_are_bounded_in_number_and_size(net: Internet, path: str) -> None:
     assert (await net.refusal(f"http://web.example.com/{path}")).reason == "too_large"
 
@@ -481,6 +480,7 @@ async def test_rule_28_a_body_is_bounded_as_it_comes_and_unpacked(net: Internet)
     assert (await net.refusal("http://web.example.com/claims-much")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/endless")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/endless?chunked=1")).reason == "too_large"
+    assert (await net.refusal("http://web.example.com/packed")).reason == "too_large"
     exactly = await net.fetch(f"http://web.example.com/large?size={4 * MIB}")
     assert exactly.out["bytes"] == 4 * MIB
     assert (await net.refusal(f"http://web.example.com/large?size={4 * MIB + 1}")).reason == "too_large"
@@ -514,6 +514,8 @@ async def test_rule_28_what_is_packed_otherwise_than_it_says_is_refused(net: Int
 async def test_rule_29_a_server_that_drips_is_given_up_in_the_time_of_all_of_it(net: Internet, part: str) -> None:
     error = await net.refusal(f"http://web.example.com/drip?part={part}", limits=Limits(wall_seconds=0.5))
     assert error.code == "LLM.TIMEOUT"
+    (hop,) = net.evidence.records[-1]["network"]["destinations"]
+    assert (hop["address"], hop["decision"]) == (PUBLIC, "timeout")
 
 
 async def test_rule_29_a_server_that_says_nothing_and_one_that_takes_no_connection_are_given_up(net: Internet) -> None:
@@ -526,6 +528,33 @@ async def test_rule_29_a_server_that_says_nothing_and_one_that_takes_no_connecti
     silent.close()
     net.server.port = 1
     assert (await net.refusal("http://web.example.com/")).reason == "connect_failed"
+
+
+async def test_rule_29_nothing_stays_open_after_a_failure_a_timeout_or_a_change_of_mind(net: Internet) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    await net.fetch("http://web.example.com/")
+    before, port = opened(), net.server.port
+    for path in ("http09", "endless", "cut", "bomb", "drip", "two-lengths"):
+        await net.refusal(f"http://web.example.com/{path}", limits=Limits(wall_seconds=1, max_bytes_in=100_000))
+    net.server.port = silent.getsockname()[1]
+    for url in ("http://web.example.com/", "https://web.example.com/"):  # no answer, no handshake
+        await net.refusal(url, limits=Limits(wall_seconds=0.3))
+        task = asyncio.ensure_future(net.fetch(url))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    net.server.port = port
+    for _ in range(100):  # connections that were aborted end in the next turns of the loop
+        if opened() <= before:
+            break
+        await asyncio.sleep(0.05)
+    silent.close()
+    assert opened() <= before
 
 
 @pytest.mark.parametrize(
@@ -741,5 +770,5 @@ async def test_where_the_policy_keeps_content_out_of_results_there_is_neither_co
 
 def test_the_caps_of_a_profile_are_never_more_than_its_limits() -> None:
     caps = RetrievalCaps.of(Limits(wall_seconds=2, max_bytes_in=1000))
-    assert (caps.body_bytes, caps.total_seconds, caps.read_seconds, caps.connect_seconds) == (1000, 2, 2, 2)
-    assert Budget(bytes_in=1).bytes_in == 1
+    assert caps.body_bytes == 1000
+    assert max(caps.total_seconds, caps.read_seconds, caps.connect_seconds) < 2

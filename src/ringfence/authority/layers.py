@@ -70,9 +70,13 @@ class Request:
     security_mode: SecurityMode | None = None
     require_cgroups: bool = False
     commit: Commit = Commit.ALWAYS
+    ceilings: Stated = field(default_factory=nothing)
+    """What the deployment gives nobody more of; it narrows, whoever says it."""
+    net_ceiling: NetMode | None = None
 
     def __post_init__(self) -> None:
         check_stated(self.limits)
+        check_stated(self.ceilings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,8 @@ def limit_rows(layers: Layers) -> Iterator[Row]:
 
 def _limit_row(name: str, layers: Layers, said: Mapping[str, Mapping[str, float]]) -> Row:
     default = getattr(layers.ceiling.defaults, name)
-    ceiling = min(getattr(layers.ceiling.limits, name), layers.view.ceilings.get(name, float("inf")))
+    said_of_all = (side.get(name, float("inf")) for side in (layers.view.ceilings, layers.request.ceilings))
+    ceiling = min(getattr(layers.ceiling.limits, name), *said_of_all)
     bounds = {"ceiling": ceiling} | {layer: said[layer][name] for layer in _SPECIFIC_FIRST if name in said[layer]}
     bound = min(bounds, key=lambda layer: bounds[layer])
     most = bounds[bound]
@@ -272,7 +277,7 @@ def meet_all(layers: Layers) -> Capabilities:
 
 def net_mode(layers: Layers) -> NetMode:
     """Return the most network that ceiling, policy and request all allow."""
-    most = min(layers.ceiling.net_mode, layers.view.net_mode)
+    most = min(layers.ceiling.net_mode, layers.view.net_mode, layers.request.net_ceiling or NetMode.UNRESTRICTED)
     return most if layers.request.net_mode is None else min(most, layers.request.net_mode)
 
 

@@ -42,6 +42,8 @@ class Manifest:
     limits: Stated = field(default_factory=nothing)
     safety_class: RiskLevel = DEFAULT_SAFETY
     side_effects: frozenset[SideEffect] = DEFAULT_SIDE_EFFECTS
+    fetches: tuple[str, ...] = ()
+    """The inputs that are URLs, which the host fetches before the run: the box itself has no network."""
     text: bytes = field(default=b"", repr=False)
     """The very bytes it was read from, which evidence keeps; a built-in one has none."""
 

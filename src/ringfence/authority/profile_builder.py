@@ -238,6 +238,8 @@ def _key(layers: Layers) -> tuple[Any, ...]:
             request.security_mode,
             request.require_cgroups,
             request.commit,
+            _items(request.ceilings),
+            request.net_ceiling,
         ),
     )
 

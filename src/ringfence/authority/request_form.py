@@ -17,6 +17,7 @@ from ringfence.errors import InvalidRequest
 _Word = TypeVar("_Word", bound=Enum)
 _KEYS = frozenset(
     {"limits", "capabilities", "budget", "net_mode", "isolation", "security_mode", "require_cgroups", "commit"}
+    | {"ceilings", "net_ceiling"}
 )
 
 
@@ -48,6 +49,10 @@ def request_to_json(request: Request) -> dict[str, Any]:
         form["require_cgroups"] = True
     if request.commit is not Commit.ALWAYS:
         form["commit"] = str(request.commit)
+    if request.ceilings:
+        form["ceilings"] = dict(sorted(request.ceilings.items()))
+    if request.net_ceiling is not None:
+        form["net_ceiling"] = str(request.net_ceiling)
     return form
 
 
@@ -71,6 +76,8 @@ def request_from_json(form: object) -> Request:
         security_mode=_word(form, "security_mode", SecurityMode, None),
         require_cgroups=cgroups,
         commit=_word(form, "commit", Commit, Commit.ALWAYS) or Commit.ALWAYS,
+        ceilings=_limits(form.get("ceilings", {})),
+        net_ceiling=_word(form, "net_ceiling", NetMode, None),
     )
 
 

@@ -76,7 +76,8 @@ class Capabilities:
 
     def refusal(self, operation: Operation) -> str | None:
         """Return why `operation` is not allowed, by the capability that came closest; nothing when it is."""
-        if operation.kind == "browser_nav" or (operation.kind == "code_run" and (operation.ports or operation.domains)):  # type: ignore[union-attr]
+        asks = operation.kind == "code_run" and (operation.ports or operation.secrets or operation.domains)  # type: ignore[union-attr]
+        if asks or operation.kind == "browser_nav":
             from ringfence.operation.form import demands
 
             reasons = [self._refusal(demand) for demand in demands(operation)]

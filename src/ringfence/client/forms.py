@@ -77,6 +77,8 @@ def exec_form(operation: CodeRun, asking: Asking) -> dict[str, Any]:
         body["files"] = _files(operation.files)
     if operation.inputs:
         body["inputs"] = _files(operation.inputs)
+    if operation.secrets:
+        body["secrets"] = list(map(str, operation.secrets))
     return body
 
 

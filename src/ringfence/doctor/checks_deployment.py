@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ringfence.doctor.checks_evidence import evidence
+from ringfence.doctor.checks_image import sandbox_image
 from ringfence.doctor.facts import Facts
 from ringfence.doctor.finding import Finding, Health
 
 _NOT_SEEN_FROM_HERE = (
-    ("S1-139", "image scanned", "arrives with the docker backend"),
     ("S1-145", "policy file", "each call names its own; 'ringfence policy lint FILE' checks it"),
     ("S1-146", "pool health", "a running service tells: GET /sandbox/health"),
     ("S1-147", "resource use", "a running service tells of each sandbox: GET /metrics"),
@@ -17,9 +17,34 @@ _NOT_SEEN_FROM_HERE = (
 
 def deployment(facts: Facts) -> tuple[Finding, ...]:
     """Return one finding for every item of the list."""
-    here = (_seccomp_applied(facts), _non_root(facts), _network_isolated(facts), _limits_set(facts), *evidence(facts))
+    here = (
+        _engine_socket(facts),
+        _seccomp_applied(facts),
+        _non_root(facts),
+        _network_isolated(facts),
+        _limits_set(facts),
+        *evidence(facts),
+        *sandbox_image(facts),
+    )
     elsewhere = (Finding(check, title, Health.UNKNOWN, told) for check, title, told in _NOT_SEEN_FROM_HERE)
     return tuple(sorted((*here, *elsewhere), key=lambda finding: finding.id))
+
+
+def _engine_socket(facts: Facts) -> Finding:
+    """Who may speak to an engine of root's is root: it starts containers with the host's files in them."""
+    check, title = "S1-128", "engine socket"
+    if not facts.engine_sockets:
+        return Finding(check, title, Health.OK, "no engine of root's can be reached")
+    if facts.uid == 0 and facts.inside is None:
+        return Finding(check, title, Health.OK, "reachable, and this process is root anyway")
+    return Finding(
+        check,
+        title,
+        Health.WARN,
+        f"this process may speak to {', '.join(facts.engine_sockets)}",
+        "whoever gets hold of it can start any container, and so is root on the host",
+        "use a rootless engine (deploy/compose/docker-compose.rootless.yml), or the native boxes, which need none",
+    )
 
 
 def _seccomp_applied(facts: Facts) -> Finding:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ringfence.doctor import try_out
-from ringfence.doctor.facts import Box, Cgroups, Facts, Home, Journal
+from ringfence.doctor.facts import Box, Cgroups, Facts, Home, Image, Journal
 
 _SYSCTLS = (
     "user.max_user_namespaces",
@@ -30,6 +31,7 @@ _SYSCTLS = (
     "kernel.yama.ptrace_scope",
     "dev.tty.legacy_tiocsti",
 )
+_ENGINE_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 _GVISOR_BUILD = "Sun Jan 10 15:06:54 PST 2016"
 
 
@@ -38,8 +40,12 @@ def gather(
     environ: Mapping[str, str],
     root: Path = Path("/"),
     journal: Callable[[Path], Journal | None] = lambda _: None,
+    image: Callable[[], Image | None] = lambda: None,
 ) -> Facts:
-    """Look at the machine; `probe` really builds a box and says what came of it, `journal` looks into a home."""
+    """Look at the machine.
+
+    `probe` really builds a box and says what came of it, `journal` looks into a home, `image` at what was built.
+    """
     os_release = _os_release(root)
     trial = try_out.file_systems()
     node, strips_types = try_out.node()
@@ -61,6 +67,7 @@ def gather(
         overlay_in_userns=trial.get("overlay"),
         tmpfs_user_xattr=trial.get("tmpfs_user_xattr"),
         vsock=(root / "dev/vsock").exists(),
+        engine_sockets=engine_sockets(root, environ),
         bwrap=try_out.bwrap(),
         node=node,
         node_strips_types=strips_types,
@@ -69,6 +76,7 @@ def gather(
         interpreter_unreadable=_unreadable_to_others(),
         home=(home := state_directory(environ)),
         journal=journal(Path(home.path)),
+        image=image(),
         memory_available_bytes=_memory_available(root),
         open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         processes_limit=resource.getrlimit(resource.RLIMIT_NPROC)[0],
@@ -81,6 +89,24 @@ def sysctls(root: Path) -> dict[str, str]:
     files["security.lsm"] = root / "sys/kernel/security/lsm"
     values = {name: _read(path) for name, path in files.items()}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def engine_sockets(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the sockets behind which an engine of root's listens, as far as this process may write to them.
+
+    A rootless engine's socket belongs to whoever runs it, and gives no more than that user has.
+    """
+    named = environ.get("DOCKER_HOST", "").removeprefix("unix://")
+    candidates = dict.fromkeys((*_ENGINE_SOCKETS, *((named,) if named.startswith("/") else ())))
+    return tuple(path for path in candidates if _is_roots_socket(root / path.lstrip("/")))
+
+
+def _is_roots_socket(path: Path) -> bool:
+    try:
+        seen = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISSOCK(seen.st_mode) and seen.st_uid == 0 and os.access(path, os.W_OK)
 
 
 def surroundings(root: Path, environ: Mapping[str, str]) -> str | None:

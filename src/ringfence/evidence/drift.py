@@ -130,7 +130,10 @@ def _compare_run(found: _Comparison, end: Record, result: ExecutionResult) -> No
     layers = end.get("layers")
     if isinstance(layers, Mapping):
         now = result.isolation.to_dict()
-        for layer in sorted(layers.keys() & now.keys() - {"host_uid", "notes"}):
+        container = result.isolation.container
+        image = None if container is None else container.image_digest
+        found.told(Concern.SURROUNDINGS, "image", end.get("image_digest"), image)
+        for layer in sorted(layers.keys() & now.keys() - {"host_uid", "notes", "container"}):
             found.told(Concern.SURROUNDINGS, f"layer {layer}", layers[layer], now[layer])
 
 

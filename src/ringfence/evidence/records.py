@@ -255,7 +255,7 @@ def _of_result(result: ExecutionResult) -> Members:
         "backend": result.backend,
         "sandbox_type": str(result.sandbox_type),
         "sandbox_id": result.sandbox_id,
-        "layers": result.isolation.to_dict(),
+        "layers": {name: value for name, value in result.isolation.to_dict().items() if name != "container"},
         "meter": "sampled" if result.isolation.cgroup == "none" else "cgroup",
         "duration_us": round(result.elapsed_ms * 1000),
     }
@@ -267,6 +267,9 @@ def _of_result(result: ExecutionResult) -> Members:
         "error_reason": result.error,
     }
     members.update((name, value) for name, value in optional.items() if value is not None)
+    if result.isolation.container is not None:
+        # under 003's own names: what the box was made from, in place of what a manifest asked for
+        members.update(result.isolation.container.to_dict())
     return members
 
 

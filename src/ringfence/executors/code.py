@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
+from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.executors.shares import shares
 from ringfence.isolation.pool.keeper import Keeper
@@ -22,10 +23,15 @@ from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, Work
 from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
-if TYPE_CHECKING:  # most engines never open one
+if TYPE_CHECKING:  # most engines neither open a way out nor lend anything
     from ringfence.egress.proxy.proxy import Gate
     from ringfence.executors.ways_out import WaysOut
+    from ringfence.masking import Masks
+    from ringfence.operation.secret import SecretAsk
+    from ringfence.secrets.lending import Lease, Lent
 
+Lend = Callable[[str, tuple["SecretAsk", ...]], "Lent"]
+"""Gives a run of a tenant the secrets it asks for; may block."""
 _ATTEMPTS = 3
 _OVER_LIMIT = ("artifact_bytes", "artifact_count")
 _TIMEOUTS = ("wall_timeout", "cpu_timeout", "idle_timeout")
@@ -48,12 +54,14 @@ class CodeExecutor:
         pools: Pools,
         environment: Callable[[tuple[str, ...], str], str],
         ways_out: Callable[[], WaysOut] | None = None,
+        lend: Lend | None = None,
     ) -> None:
         """Take workers from `pools` and package environments of a tenant from `environment`, which may be slow.
 
-        `ways_out` is asked for when the first run is to reach a host.
+        `ways_out` is asked for when the first run is to reach a host, `lend` when one needs secrets.
         """
         self._pools = pools
+        self._lend = lend
         self._environment = environment
         self._ways_out = ways_out
 
@@ -81,9 +89,13 @@ class CodeExecutor:
         if operation.domains:
             spec = replace(spec, egress=True)
             most_output = shares(ctx.most_output, profile.limits)[0]
-        program = operation.language, operation.code, operation.args, operation.env, operation.stdin
+        env, inputs, masks = operation.env, operation.inputs, None
+        if operation.secrets:
+            lent = await self._lent(ctx, operation)
+            env, inputs, masks = {**env, **lent.env}, {**inputs, **lent.inputs}, lent.masks
+        program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
-        job = Job(*program, profile.limits, most_output, cwd)
+        job = Job(*program, profile.limits, most_output, cwd, masks)
         if not keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
@@ -91,8 +103,8 @@ class CodeExecutor:
             try:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
-                if operation.files or operation.inputs:
-                    await in_a_thread(profile.tenant, worker.place, operation.files, operation.inputs)
+                if operation.files or inputs:
+                    await in_a_thread(profile.tenant, worker.place, operation.files, inputs)
                 way_out = self._way_out(ctx, operation, worker) if operation.domains else None
                 network = None
                 try:
@@ -102,7 +114,7 @@ class CodeExecutor:
                         network = await way_out.close()
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx))
+                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
                 result = replace(result_of(ctx.exec_id, worker, ending, harvest, profile), network=network)
             except WorkerLost as lost:
                 failure = lost
@@ -116,6 +128,17 @@ class CodeExecutor:
                 keeper.invalidate(spec)
             return result
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
+
+    async def _lent(self, ctx: ExecCtx, operation: CodeRun) -> Lent:
+        """Return the secrets for this one run, once it is written down that it has them within reach."""
+        if self._lend is None:
+            raise CapabilityBlocked("nothing here lends secrets", reason="executor_disabled")
+        await ctx.begun()  # a source may be asked over the network
+        lent: Lent = await in_a_thread(ctx.profile.tenant, self._lend, ctx.profile.tenant or LOCAL, operation.secrets)
+        if ctx.evidence is not None:
+            for number, lease in enumerate(lent.leases):
+                await ctx.evidence.record(leased(ctx, lease, number))
+        return lent
 
     def _way_out(self, ctx: ExecCtx, operation: CodeRun, worker: Worker) -> Gate:
         if self._ways_out is None:
@@ -135,6 +158,20 @@ async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
     keeper.release(worker)
     keeper.invalidate(spec)
     return await keeper.lease(spec)
+
+
+def leased(ctx: ExecCtx, lease: Lease, number: int) -> dict[str, Any]:
+    """Return the record that a run has a secret within reach: by its name and version."""
+    return {
+        **lease.to_json(),
+        "type": "secret.leased",
+        "envelope_id": f"{ctx.envelope_id}.secret{number}",
+        "exec_id": ctx.exec_id,
+        "tenant": ctx.profile.tenant,
+        "subject_id": ctx.profile.subject_id,
+        "call_id": ctx.profile.call_id,
+        "time_ms": time.time_ns() // 1_000_000,
+    }
 
 
 def require_terminal(language: Language) -> None:
@@ -179,12 +216,13 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
         )
 
 
-def keeping_of(ctx: ExecCtx) -> Keeping:
+def keeping_of(ctx: ExecCtx, masks: Masks | None = None) -> Keeping:
     """Return which of the files a run leaves may stay, and whether at once."""
     profile = ctx.profile
     if not profile.confined:
-        return Keeping(None, None, ctx.exec_id, profile.commit, profile.denials)
-    return Keeping(profile.keeps("work"), profile.keeps("artifacts"), ctx.exec_id, profile.commit, profile.denials)
+        return Keeping(None, None, ctx.exec_id, profile.commit, profile.denials, masks)
+    keeps = profile.keeps("work"), profile.keeps("artifacts")
+    return Keeping(*keeps, ctx.exec_id, profile.commit, profile.denials, masks)
 
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant: str = LOCAL) -> WorkerSpec:

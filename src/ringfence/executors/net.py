@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ from ringfence.authority.profile import Profile
 from ringfence.egress.addresses import AddressRules
 from ringfence.egress.asking import Ask
 from ringfence.egress.caps import RetrievalCaps
-from ringfence.egress.dialing import Dial, Dialer, own_of, system_addresses
+from ringfence.egress.dialing import Dialer, own_of, system_addresses
 from ringfence.egress.media import charset, safe_filename
 from ringfence.egress.retrieval import Hop, Retrieved, Retriever, Rules, Trail
 from ringfence.egress.settings import NetSettings
@@ -32,17 +31,11 @@ _ABOUT_A_REDIRECT = (guard.manifest, guard.grant, guard.deny_lists, guard.capabi
 class NetExecutor:
     """Implements `ports.Executor` for requests; it keeps nothing between one and the next."""
 
-    def __init__(
-        self,
-        settings: NetSettings,
-        *,
-        dial: Dial | None = None,
-        addresses_of: Callable[[str], Sequence[str]] = system_addresses,
-    ) -> None:
-        """`addresses_of` looks names up and may block; `dial` connects to what was found."""
+    def __init__(self, settings: NetSettings) -> None:
+        """Leave the host as `settings` say."""
         self._settings = settings
-        self._dial = dial or Dialer(settings.ca_file)
-        self._addresses_of = addresses_of
+        self._dial = settings.dial or Dialer(settings.ca_file)
+        self._addresses_of = settings.lookup or system_addresses
 
     def capability_domain(self) -> str:
         """Return the domain whose operations are carried out here."""

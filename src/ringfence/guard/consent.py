@@ -58,6 +58,8 @@ def request_hash(operation: Operation) -> str:
         }
         if operation.ports:
             form["ports"] = sorted(operation.ports)
+        if operation.secrets:
+            form["secrets"] = sorted(map(str, operation.secrets))
         if operation.domains:
             form["domains"] = sorted(operation.domains)
         return digest(form)

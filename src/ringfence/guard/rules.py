@@ -22,7 +22,7 @@ from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTrav
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
-from ringfence.operation.needs import HostReach, PortOpen
+from ringfence.operation.needs import HostReach, PortOpen, SecretUse
 from ringfence.operation.path import workspace_path
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
@@ -116,6 +116,10 @@ def manifest(case: Case) -> Answer:
     refusal = case.profile.declared.refusal(case.operation)
     if refusal is None:
         return _YES["manifest"]
+    secret = _kept_secret(case.operation, case.profile.declared)
+    if secret is not None:
+        detail = f"the policy lends no secret {secret} to {case.profile.tool_name or 'no tool'}: see secrets"
+        return Answer("manifest", _DENY, CapabilityBlocked.code, "secret", detail)
     port = _closed_port(case.operation, case.profile.declared)
     if port is not None:
         detail = f"the policy opens no port {port} for {case.profile.tool_name or 'no tool'}: see open_ports"
@@ -146,6 +150,9 @@ def capability(case: Case) -> Answer:
     refusal = case.profile.capabilities.refusal(case.operation)
     if refusal is None:
         return _YES["capability"]
+    secret = _kept_secret(case.operation, case.profile.capabilities)
+    if secret is not None:
+        return Answer("capability", _DENY, CapabilityBlocked.code, "secret", f"the secret {secret} is not granted")
     port = _closed_port(case.operation, case.profile.capabilities)
     if port is not None:
         return Answer("capability", _DENY, CapabilityBlocked.code, "port", f"port {port} is not granted")
@@ -338,6 +345,15 @@ def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:
     if not isinstance(operation, CodeRun) or not operation.ports or not allowed.allows(replace(operation, ports=())):
         return None
     return next((port for port in operation.ports if not allowed.allows(PortOpen(port))), None)
+
+
+def _kept_secret(operation: Operation, allowed: Capabilities) -> str | None:
+    """Return the first secret that code asks for and may not have, where nothing else is wrong with it."""
+    if not isinstance(operation, CodeRun) or not operation.secrets:
+        return None
+    if not allowed.allows(replace(operation, secrets=())):
+        return None
+    return next((ask.name for ask in operation.secrets if not allowed.allows(SecretUse(ask.name))), None)
 
 
 def _reason_of(operation: Operation, refusal: str) -> str:

@@ -29,6 +29,18 @@ class Kind(IntEnum):
     FAILED = 10  # init → host: the box could not be built; stage and reason, as JSON
     SEALED = 11  # worker → host: nothing more will be given up; a descriptor of its anchor, if it has one, is attached
     TERMINAL = 12  # worker → host: it has opened a terminal in the box; the outer end is attached
+    # only where nothing but one stream leads into the box
+    SETUP = 13  # host → init: which worker to park, as JSON; the first word of all
+    ENTRY = 14  # either way: one entry of a tree of files, as in `stream.wire`
+    PIECE = 15  # either way: the next bytes of the file that the last entry was
+    GONE = 16  # init → host: a path that the guest removed from what its session had
+    PLACED = 17  # host → init: these were all of the files; init → host: they are in place, or an error number
+    TAKEN = 18  # init → host: how many bytes of input the guest's end has taken; empty when it takes no more
+    END = 19  # host → init: kill everything of the guest
+    HARVEST = 20  # host → init: send what the dead guest left, within these bounds; init → host: that was all of it
+    DIAL = 21  # host → init: connect to a port, under a number of its own; init → host: that number, an error number
+    FLOW = 22  # either way: bytes of the connection of a number; none when no more come
+    ROOM = 23  # either way: how many of the bytes of a connection were passed on, so that as many more may come
 
 
 class ProtocolError(ValueError):

@@ -37,7 +37,7 @@ _REHEARSAL = encode(
     ).encode(),
 )
 _STARTED = encode(Kind.STARTED)
-_TIOCSCTTY, _TIOCSWINSZ, _TIOCSPTLCK, _TIOCGPTPEER = 0x540E, 0x5414, 0x40045431, 0x5441
+_TIOCSCTTY, _TIOCSWINSZ, _TIOCGPTN, _TIOCSPTLCK, _TIOCGPTPEER = 0x540E, 0x5414, 0x80045430, 0x40045431, 0x5441
 
 
 def warm() -> None:
@@ -86,18 +86,31 @@ def _attach(job_fd: int, terminal: list[int] | None) -> None:
 
     outer = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(outer, _TIOCSPTLCK, b"\0\0\0\0")
-    inner = fcntl.ioctl(outer, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    inner = _inner_end(outer)
     rows, columns = terminal
     fcntl.ioctl(inner, _TIOCSWINSZ, b"".join(n.to_bytes(2, sys.byteorder) for n in (rows, columns, 0, 0)))
     fcntl.ioctl(inner, _TIOCSCTTY, 0)
     channel = socket.socket(fileno=job_fd)
-    socket.send_fds(channel, [encode(Kind.TERMINAL)], [outer])
+    rights = outer.to_bytes(4, sys.byteorder)
+    channel.sendmsg([encode(Kind.TERMINAL)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     channel.detach()
     for number in range(3):
         os.dup2(inner, number)
     os.close(inner)
     os.close(outer)
     os.environ.setdefault("TERM", "xterm-256color")
+
+
+def _inner_end(outer: int) -> int:
+    """Open what a terminal's outer end leads to: from the end itself, or by its name where the kernel cannot."""
+    import fcntl
+
+    flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return fcntl.ioctl(outer, _TIOCGPTPEER, flags)
+    except OSError:
+        number = int.from_bytes(fcntl.ioctl(outer, _TIOCGPTN, bytes(4)), sys.byteorder)
+        return os.open(f"/dev/pts/{number}", flags)
 
 
 def become_guest(job: dict[str, Any]) -> NoReturn:

@@ -24,9 +24,11 @@ _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
 def demands(operation: Operation) -> tuple[Operation, ...]:
-    """Return what must be allowed for `operation` to be: itself, a page's download, the ports and hosts of code."""
+    """Return what must be allowed for `operation` to be: itself, a page's download, what code reaches and uses."""
     if isinstance(operation, code.CodeRun):
-        return (operation, *map(needs.PortOpen, operation.ports), *map(needs.HostReach, operation.domains))
+        secrets = (needs.SecretUse(ask.name) for ask in operation.secrets)
+        reached = map(needs.HostReach, operation.domains)
+        return (operation, *map(needs.PortOpen, operation.ports), *reached, *secrets)
     if isinstance(operation, brokered.BrowserNav):
         return (operation, brokered.NetHttp("GET", operation.url))
     return (operation,)

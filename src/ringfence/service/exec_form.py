@@ -24,6 +24,7 @@ from ringfence.evidence.correlation import Correlation
 from ringfence.facade import ExecutionRequest
 from ringfence.operation import WORKING_DIRECTORY
 from ringfence.operation.path import workspace_path
+from ringfence.operation.secret import read_ask
 from ringfence.service.callers import Access, Principal
 from ringfence.workspaces.place import check_names
 
@@ -97,8 +98,6 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
     """
     correlation = correlation_of(body, request_id=request_id, traceparent=traceparent)
     project_id = _project(body, correlation)
-    if body.get("secrets"):
-        raise InvalidRequest("secrets is not available in this version", reason="not_in_this_version")
     asked = body["exec"]
     kind = "shell" if asked["kind"] == "bash" else asked["kind"]
     code, args = _program(kind, asked)
@@ -120,6 +119,7 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
         limits=limits,
         commit=commit,
         cwd=cwd,
+        secrets=tuple(map(str, map(read_ask, body.get("secrets") or ()))),
         allow_domains=domains,
     )
     known = replace(correlation, project_id=project_id)

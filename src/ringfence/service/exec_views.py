@@ -12,7 +12,7 @@ from ringfence.errors import RingfenceError
 from ringfence.errors.form import read_problem
 from ringfence.evidence.projections.exec_row import COLUMNS, exec_row
 from ringfence.evidence.projections.run import Run
-from ringfence.outcome import Artifact, ExecutionResult, FileChanges, Layers, SandboxType, Status
+from ringfence.outcome import Artifact, Container, ExecutionResult, FileChanges, Layers, SandboxType, Status
 from ringfence.outcome_form import result_form
 from ringfence.workspaces.exec_files import artifacts_path
 
@@ -130,7 +130,6 @@ def _result(run: Run, files: ExecFiles | None) -> ExecutionResult:
     budget: Mapping[str, Any] = ending.get("budget_used") or {}
     stdout, stderr = ending.get("stdout") or {}, ending.get("stderr") or {}
     written: Mapping[str, Any] = run.get("files_written") or {}
-    layers = dict(run.get("layers") or {})
     risk = run.get("risk")
     return ExecutionResult(
         Status(run.outcome),
@@ -151,7 +150,7 @@ def _result(run: Run, files: ExecFiles | None) -> ExecutionResult:
         sandbox_id=str(ending.get("sandbox_id", "")),
         sandbox_type=SandboxType(ending.get("sandbox_type", SandboxType.NATIVE)),
         backend=str(ending.get("backend", "native")),
-        isolation=_layers(layers),
+        isolation=_layers(ending),
         artifacts=tuple(Artifact(each["path"], int(each["size"]), each["sha256"]) for each in _artifacts(run, files)),
         files_written=tuple(
             path.removeprefix("work/") for path in written.get("paths", ()) if path.startswith("work/")
@@ -177,11 +176,10 @@ def _artifacts(run: Run, files: ExecFiles | None) -> list[Any]:
     return list(run.get("artifacts") or ()) if files is None else artifacts_of(files)
 
 
-def _layers(members: Mapping[str, Any]) -> Layers:
-    known = {name: members[name] for name in Layers.__slots__ if name in members}
-    for name in ("namespaces", "notes"):
-        known[name] = tuple(known.get(name, ()))
-    return Layers(**known)
+def _layers(ending: Mapping[str, Any]) -> Layers:
+    made_from = {name: ending[name] for name in Container.__slots__ if name in ending}
+    container = {"container": made_from} if len(made_from) == len(Container.__slots__) else {}
+    return Layers.from_dict({**(ending.get("layers") or {}), **container})
 
 
 def _maybe(value: Any) -> int | None:

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ringfence.authority.levels import NetMode
+from ringfence.authority.profile import Isolation
 from ringfence.clock import SystemClock
 from ringfence.config import SandboxConfig
 from ringfence.database.address import default_database, open_database
@@ -22,7 +24,7 @@ from ringfence.facade import SandboxManager
 from ringfence.identifiers import TimeOrdered
 from ringfence.service.calls import Calls
 from ringfence.service.keys import ApiKeys
-from ringfence.service.surroundings import runtime_mode
+from ringfence.service.surroundings import files_root
 from ringfence.service.tally import Tallies
 from ringfence.skills.shelf import shelf_of
 
@@ -78,7 +80,7 @@ class House:
     @property
     def files_home(self) -> Path:
         """The directory whose `workspace` holds the files of projects."""
-        return self.settings.root_for(runtime_mode()) or self.home
+        return files_root(self.settings) or self.home
 
     def manager_for(
         self, principal: Principal, project_id: str | None = None, correlation: Correlation = UNKNOWN
@@ -170,8 +172,9 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
     """Put a house together; nothing runs before the first request.
 
     Raises:
-        InvalidRequest: The policy is broken, or the database's address is none.
+        InvalidRequest: The policy is broken or missing, or the database's address is none.
     """
+    settings.require_rules_for_network()
     url = settings.database or default_database()
     database, clock = open_database(home, url), SystemClock()
     directories = (settings.skills,) if settings.skills else ()
@@ -181,8 +184,11 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             policy_file=settings.policy,
             database=url,
             pool_size=settings.pool_size,
-            workspace_root=settings.root_for(runtime_mode()),
+            isolation=settings.isolation or Isolation.AUTO,
+            workspace_root=files_root(settings),
             skills=directories,
+            ceilings=settings.ceilings(),
+            net_ceiling=None if settings.network is None else NetMode(settings.network),
         )
     )
     return House(

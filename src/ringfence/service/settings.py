@@ -10,9 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ringfence.authority import units
+from ringfence.authority.levels import NetMode
+from ringfence.authority.profile import Isolation
 from ringfence.errors import InvalidRequest
 
-OTHER_SECTIONS: Final = frozenset({"observe", "workspace"})
+OTHER_SECTIONS: Final = frozenset({"docker", "observe", "workspace"})
 """Sections of the file that other parts read."""
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}\Z")
@@ -41,6 +44,8 @@ class ServiceSettings:
     """How long a client may leave an answer unread."""
     keep_alive_seconds: float = 30.0
     max_connections: int = 4096
+    aio: bool = False
+    """Whether clients of AIO sandboxes are served too, under `/v1`."""
     cors_origins: tuple[str, ...] = ()
     """Web pages that may call; none unless somebody asked for it."""
     allowed_hosts: tuple[str, ...] = ()
@@ -54,17 +59,32 @@ class ServiceSettings:
     max_concurrent_per_user: int = 0
     max_concurrent_per_space: int = 0
     pool_size: int | None = None
+    isolation: str | None = None
+    """The kind of box for every run, where it is not to be the first that starts."""
+    max_memory: int | None = None
+    """The most memory of any run, in bytes."""
+    max_cpu: float | None = None
+    network: str | None = None
+    """The most network of any run."""
+
+    def ceilings(self) -> dict[str, float]:
+        """Return what no run gets more of, whatever the policy says."""
+        said = {"memory_bytes": self.max_memory, "cpus": self.max_cpu}
+        return {name: most for name, most in said.items() if most is not None}
+
+    def require_rules_for_network(self) -> None:
+        """Refuse a network that nobody has said the bounds of.
+
+        Raises:
+            InvalidRequest: More than none is asked for, and there is no policy.
+        """
+        if self.network not in (None, str(NetMode.NONE)) and self.policy is None:
+            raise _wrong("the settings", "sandbox.network", f"{self.network} needs a policy that says which hosts")
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
         return self.host in LOOPBACK
-
-    def root_for(self, runtime_mode: str) -> Path | None:
-        """Return where projects lie under `linux`, `wsl` or `windows`, if that was said; else it is the home."""
-        own = {"windows": self.workspace_root_win, "wsl": self.workspace_root_wsl}.get(runtime_mode)
-        said = own or self.workspace_root
-        return None if said is None else Path(said).expanduser()
 
 
 def usual_settings(cores: int | None = None) -> ServiceSettings:
@@ -88,8 +108,9 @@ def read_settings(path: Path, *, must_exist: bool, environment: Mapping[str, str
         written = {}
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}", reason="invalid_config") from None
-    if must_exist and "workspace" in written:
-        raise _wrong(str(path), "workspace", "belongs into the home's config.toml, which every run of the home reads")
+    for section in ("docker", "workspace"):
+        if must_exist and section in written:
+            raise _wrong(str(path), section, "belongs into the home's config.toml, which every run of the home reads")
     return settings_from(written, str(path), environment)
 
 
@@ -110,10 +131,10 @@ def settings_from(written: Mapping[str, Any], place: str, environment: Mapping[s
             found[name] = known[name].read(value, partial(_wrong, place, f"{section}.{name}"))
     for section, known in _SECTIONS.items():
         for name, kind in known.items():
-            variable = f"RINGFENCE_{section}_{name}".upper()
-            text = environment.get(variable, "").strip()
-            if text:
-                found[name] = kind.read(kind.parse(text), partial(_wrong, "the environment", variable))
+            for variable in (f"{section}_{name}".upper(), f"RINGFENCE_{section}_{name}".upper()):
+                text = environment.get(variable, "").strip()
+                if text and (variable.startswith("RINGFENCE_") or variable in _WITHOUT_PREFIX):
+                    found[name] = kind.read(kind.parse(text), partial(_wrong, "the environment", variable))
     return replace(usual_settings(), **found)
 
 
@@ -163,10 +184,32 @@ def _list(accept: Callable[[str], bool], words: str) -> _Kind:
     return _Kind(read, lambda text: [word.strip() for word in text.split(",") if word.strip()])
 
 
+def _flag() -> _Kind:
+    def read(value: Any, wrong: Callable[[str], InvalidRequest]) -> Any:
+        if not isinstance(value, bool):
+            raise wrong(f"must be true or false, not {value!r}")
+        return value
+
+    return _Kind(read, lambda text: {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text))
+
+
 def _is_host(text: str) -> bool:
     return _HOST.match(text) is not None and (":" not in text or _HEX_ADDRESS.match(text) is not None)
 
 
+def _size(value: Any, wrong: Callable[[str], InvalidRequest]) -> int:
+    try:
+        return units.size(value)
+    except InvalidRequest as error:
+        raise wrong(f"{error}") from None
+
+
+_NETWORKS: Final = tuple(str(mode) for mode in NetMode)
+_ISOLATIONS: Final = tuple(str(kind) for kind in Isolation)
+_SIZE: Final = _Kind(_size, str)
+_WITHOUT_PREFIX: Final = frozenset({"SANDBOX_POOL_SIZE", "SANDBOX_MAX_MEMORY", "SANDBOX_MAX_CPU", "SANDBOX_NETWORK"})
+"""The variables that a compose file of the source documents sets; ours, with the prefix, stand above them."""
+_FLAG: Final = _flag()
 _PATH: Final = _text(lambda text: text.startswith(("/", "~")), "an absolute path")
 _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "server": {
@@ -183,6 +226,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "write_seconds": _number(0.1, 3600, whole=False),
         "keep_alive_seconds": _number(0.1, 3600, whole=False),
         "max_connections": _number(1, 1_000_000),
+        "aio": _FLAG,
         "cors_origins": _list(lambda text: _ORIGIN.match(text) is not None, "origins such as https://example.org"),
         "allowed_hosts": _list(_is_host, "host names"),
     },
@@ -195,6 +239,10 @@ _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "max_concurrent_per_user": _number(0, 1024),
         "max_concurrent_per_space": _number(0, 1024),
         "pool_size": _number(0, 1024),
+        "isolation": _text(lambda text: text in _ISOLATIONS, f"one of {', '.join(_ISOLATIONS)}"),
+        "max_memory": _SIZE,
+        "max_cpu": _number(0.01, 1024, whole=False),
+        "network": _text(lambda text: text in _NETWORKS, f"one of {', '.join(_NETWORKS)}"),
     },
 }
 

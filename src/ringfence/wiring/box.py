@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
-from ringfence.errors import IsolationUnavailable
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
@@ -20,6 +21,9 @@ from ringfence.wiring.settings import Settings
 if TYPE_CHECKING:
     from ringfence.executors.ways_out import WaysOut
     from ringfence.isolation.linux.outfit import Outfit
+    from ringfence.operation.secret import SecretAsk
+    from ringfence.secrets.lending import Lent
+    from ringfence.secrets.registry import Registry
     from ringfence.workspaces.session import SessionWorkspace
 
 
@@ -30,7 +34,21 @@ def build_box(settings: Settings, ways_out: Callable[[], WaysOut] | None = None)
     def environment(packages: tuple[str, ...], tenant: str) -> str:
         return build_environment(packages, settings.home, tenant)
 
-    return CodeExecutor(pools, environment, ways_out), pools
+    return CodeExecutor(pools, environment, ways_out, partial(_lend, settings.home)), pools
+
+
+def _lend(home: Path, tenant: str, asks: tuple[SecretAsk, ...]) -> Lent:
+    from ringfence.secrets.lending import lend  # not at the top: most runs need none
+
+    return lend(registry_of(home), tenant, asks)
+
+
+def registry_of(home: Path) -> Registry:
+    """Return the secrets that are kept in a home."""
+    from ringfence.clock import SystemClock
+    from ringfence.secrets.registry import Registry
+
+    return Registry(home, SystemClock())
 
 
 def make_ways_out(settings: Settings) -> WaysOut:
@@ -60,33 +78,68 @@ def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str
 
 
 def make_backend(settings: Settings) -> Backend:
-    """Return the backend that `isolation` names; `auto` is native, then bwrap, then a refusal."""
+    """Return the backend that `isolation` names; `auto` is native, then bwrap, then docker, then a refusal."""
     match settings.isolation:
         case Isolation.NATIVE:
             return native_backend(settings)
         case Isolation.BWRAP:
             return bwrap_backend(settings)
         case Isolation.AUTO:
-            return FirstAvailable((lambda: native_backend(settings), lambda: bwrap_backend(settings)))
-        case Isolation.DOCKER | Isolation.GVISOR | Isolation.AIO:
-            raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
+            tiers = native_backend, bwrap_backend, docker_backend
+            return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
+        case Isolation.DOCKER:
+            return docker_backend(settings)
+        case Isolation.GVISOR:
+            return gvisor_backend(settings)
+        case Isolation.AIO:
+            return aio_backend(settings)
+
+
+def aio_backend(settings: Settings) -> Backend:
+    """Return the backend of AIO services: of the pool that was given, else of the instances the environment names."""
+    from ringfence.isolation.aio.backend import AIOBackend
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+
+    given = settings.aio_pool
+    session = partial(_session, settings.files_home)
+    return AIOBackend(given or AIOSandboxPool(), session, owns_pool=given is None)
 
 
 def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
     from ringfence.isolation.native.backend import NativeBackend
 
-    def session(session_id: str, tenant: str) -> SessionWorkspace:
-        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
-
-        return SessionWorkspace.create(settings.files_home, session_id, tenant=tenant)
-
     return NativeBackend(
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        session=session,
+        session=partial(_session, settings.files_home),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
     )
+
+
+def docker_backend(settings: Settings) -> Backend:
+    """Return the backend that has a container engine build the box.
+
+    Raises:
+        InvalidRequest: What the home or the environment says of the engine is none.
+    """
+    from ringfence.isolation.docker.backend import DockerBackend
+    from ringfence.isolation.docker.configured import engine_settings
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return DockerBackend(
+        engine_settings(settings.home, os.environ, settings.docker_url),
+        home=settings.home,
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
+    )
+
+
+def _session(files_home: Path, session_id: str, tenant: str) -> SessionWorkspace:
+    from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+    return SessionWorkspace.create(files_home, session_id, tenant=tenant)
 
 
 def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
@@ -119,6 +172,22 @@ def bwrap_backend(settings: Settings) -> Backend:
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
+    )
+
+
+def gvisor_backend(settings: Settings) -> Backend:
+    """Return the backend that puts gVisor's kernel between a guest and this one."""
+    from ringfence.images.archive import default_cache
+    from ringfence.isolation.gvisor.backend import GvisorBackend
+    from ringfence.isolation.gvisor.rootfs import unpacked
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return GvisorBackend(
+        home=settings.home,
+        rootfs=lambda: unpacked(default_cache()),
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
     )
 
 

@@ -94,10 +94,17 @@ def test_a_wrong_argument_is_refused_and_nothing_runs(
 
 
 def test_what_comes_later_says_so_and_what_never_comes_is_a_mistake() -> None:
-    with pytest.raises(InvalidRequest, match="docker_url is not available in this version"):
-        SandboxManager(docker_url="unix:///var/run/docker.sock")
+    with pytest.raises(InvalidRequest, match="confirmation_service is not available in this version"):
+        SandboxManager(confirmation_service=object())
     with pytest.raises(TypeError, match="unexpected keyword argument 'sesion_id'"):
         SandboxManager(sesion_id="a")
+
+
+@pytest.mark.parametrize("url", [1, "", "/var/run/docker.sock", "--host"])
+def test_an_engine_is_where_an_address_says(url: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        SandboxManager(docker_url=url)
+    SandboxManager(docker_url="unix:///var/run/docker.sock", pool_size=5)
 
 
 def test_text_and_bytes_mean_the_same(asked: list[CodeRun]) -> None:

@@ -77,6 +77,8 @@ def meta_json(begin: Record, end: Record | None = None, *, policy: str | None = 
     return {
         **exec_row(begin, end, policy=policy),
         "docker_mounts": list(run.get("mounts") or ()),
+        "docker_argv": list(run.get("argv") or ()),
+        "image_digest": run.get("image_digest"),
         "error_code": run.error_code,
         "reason": run.get("reason"),
         "evidence_id": run.get("envelope_id"),

@@ -12,6 +12,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
   ringfence grant issue|attenuate|inspect|revoke   what an agent may do in one call, signed
   ringfence key create|list|revoke     the keys that sign grants, and those that call the service
+  ringfence secret set|list|revoke     what runs may be lent by name and nobody may see
   ringfence serve                      the same over HTTP, for agents and tools, on this machine or beyond
   ringfence start|ps|logs|send|kill    processes that go on by themselves, in the service of this home
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
@@ -19,6 +20,8 @@ ringfence: run what a model wrote, in real isolation.
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
+  ringfence image build|list|age|scan|sbom|seccomp   what containers start from
+  ringfence paths                      the workspace as Windows, WSL and docker each call it
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -28,7 +31,7 @@ State lives in $RINGFENCE_HOME (default ~/.ringfence).
 
 _RUN_OPTIONS = """\
   --language L          python, javascript, typescript or bash; FILE's suffix tells: .py .js .mjs .ts .sh
-  --isolation I         auto (default), native or bwrap
+  --isolation I         auto (default), native, bwrap, docker, gvisor or aio
   --security M          strict (default) or permissive
   --with PKG            a package the program may import, such as pandas or pandas==2.2.3; repeatable
   --preload MODULE      a module imported before the program starts; repeatable
@@ -36,6 +39,7 @@ _RUN_OPTIONS = """\
   --memory MB           memory limit in MiB
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
+  --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
   --allow-domain D      let the program reach the host D, or with *.D all below it, as far as the policy grants it;
                         repeatable; without it there is no network
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
@@ -121,6 +125,31 @@ Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
   --home DIR      where state and evidence are kept, instead of $RINGFENCE_HOME
 
 Needs: pip install 'ringfence[mcp]'
+""",
+    "image": """\
+ringfence image build [--suite S] [--requirements FILE] [--mirror URL] [--fresh] [--archive-only] [--json]
+ringfence image build --dockerfile [--base IMAGE] [--requirements FILE] [--json]
+ringfence image list [--json]
+ringfence image age [--max-days N] [--json]
+ringfence image scan [--fail-on low|medium|high|critical] [--json]
+ringfence image sbom
+ringfence image seccomp
+
+build makes the sandbox image from Debian's signed packages and gives it to the container engine, with no registry; what
+was built before is used again. With --dockerfile the engine follows Dockerfile.sandbox, from a base image that it
+fetches. list shows what was built, and what the engine has; age exits with 1 when it is time to build again; scan asks
+trivy or grype about the bill of materials, and exits with 1 when something as bad as --fail-on is known; sbom prints
+that bill, as CycloneDX; seccomp prints the profile that containers are held to.
+
+  --suite S            bookworm (default, Python 3.11) or trixie (3.13)
+  --requirements FILE  Python packages to put in, as a requirements file, instead of Node with npm alone
+  --mirror URL         where Debian's packages come from
+  --fresh              make it again, with today's packages
+  --archive-only       do not give it to an engine; gVisor needs none
+  --base IMAGE         instead of python:3.12-slim
+  --max-days N         how old is too old (default 30)
+  --fail-on S          how bad is too bad (default high)
+  --home DIR           whose config.toml says which engine, instead of $RINGFENCE_HOME
 """,
     "policy": """\
 ringfence policy lint FILE [--json]
@@ -233,7 +262,7 @@ ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and pr
 ringfence skill new ID [--skills DIR]                            make one from the template
 
 A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
-file.search) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
+file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
 validate is a skill, or a directory of skills.
 
   --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}
@@ -276,6 +305,19 @@ Exit codes: 0 ok, 2 usage, 3 the grant is not good (the reason says why), 7 ther
   ringfence grant issue --tool file_read --call c1 --ttl 5m > token
   ringfence grant attenuate - --allow fs.read:/workspace/inputs --budget calls=1 < token
 """,
+    "secret": """\
+ringfence secret set NAME [--way broker|env|file]… [--host HOST]… [--tenant T] [--json]      the value comes on stdin
+ringfence secret set NAME --from SOURCE …    env:NAME, file:/path, keyring:service/user or vault:path#field
+ringfence secret list [--tenant T] [--json]
+ringfence secret revoke NAME [--tenant T]
+
+A secret is sealed in this home and never shown again. A policy says which tools may have it within reach (`secrets:`).
+Its ways say how: `env` and `file` put it into the box, and it is masked in whatever comes out; `broker` does not.
+
+examples:
+  printf %s "$TOKEN" | ringfence secret set TOKEN --way env
+  ringfence run --policy policy.yaml --secret TOKEN=env -c 'import os; print(len(os.environ["TOKEN"]))'
+""",
     "key": """\
 ringfence key create [--days N] [--json]
 ringfence key create --access A [--tenant T] [--name N] [--days N] [--json]
@@ -299,7 +341,7 @@ of it for every tenant, and makes keys.
 """,
     "serve": """\
 ringfence serve [--host H] [--port P] [--policy FILE] [--database URL] [--workspace-root DIR] [--skills DIR]
-                [--config FILE]
+                [--config FILE] [--aio]
 
 Serve this home over HTTP: executions, processes, workspaces, skills and evidence, under the same law as the command.
 Callers send 'Authorization: Bearer KEY'; on loopback the first key is made and shown when there is none. Beyond
@@ -314,6 +356,7 @@ SIGTERM or Ctrl-C lets what runs end first, a second one does not.
   --skills DIR          a directory of skills
   --config FILE         instead of $RINGFENCE_HOME/config.toml: sections [server] and [sandbox], whose keys can also be
                         set as RINGFENCE_SERVER_PORT, RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS and so on
+  --aio                 serve clients of AIO sandboxes too, under /v1; see docs/aio.md
 
 Exit codes: 0 it was told to end, 2 usage, 7 another service has this home, or the address is taken.
 """,
@@ -390,6 +433,21 @@ commit applies it, unless others changed the same files since, and discard forge
   --role R           one of the policy's agent roles
   --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
   --json             print one JSON object with the same, and nothing else
+""",
+    "paths": """\
+ringfence paths [--env auto|windows|wsl] [--project ID] [OPTIONS]
+
+Print the root of the workspace as this system opens it (host_path_native) and as 'docker run -v' takes it
+(docker_mount_path); with --project also the three directories of a project that are mounted. The roots are
+sandbox.workspace_root_win and sandbox.workspace_root_wsl of the configuration; of one that is missing, 'wslpath' is
+asked. On Windows no path is ever one of WSL (/mnt/d/...), and on WSL none is one of Windows (D:\\...).
+
+  --env E          which system's paths: of this one (auto, the default), windows or wsl
+  --root-win PATH  instead of sandbox.workspace_root_win, as in D:\\agents
+  --root-wsl PATH  instead of sandbox.workspace_root_wsl, as in /mnt/d/agents
+  --project ID     also the directories of this project
+  --home DIR       whose configuration is read, instead of $RINGFENCE_HOME
+  --json           one JSON object with the same, and nothing else
 """,
     "errors": """\
 ringfence errors list [--json]

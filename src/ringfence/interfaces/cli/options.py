@@ -14,15 +14,7 @@ from typing import NoReturn
 from ringfence.interfaces.cli.usage import UsageError
 
 _SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".sh": "bash"}
-_PENDING_OPTIONS = {
-    "--secret": "secret leases",
-}
-_PENDING_ISOLATION = {
-    "docker": "the docker backend",
-    "gvisor": "the docker backend",
-    "aio": "the AIO client",
-    "process": "the process backend",
-}
+_ISOLATIONS = ("auto", "native", "bwrap", "docker", "gvisor", "aio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +33,7 @@ class RunOptions:
     memory_mb: int | None = None
     inputs: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] = ()
     artifacts: str | None = None
     project: str | None = None
     policy: str | None = None
@@ -62,10 +55,12 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         UsageError: Naming the word that is wrong, or the part that is not in this version.
     """
     mine, guests = _split_at_dashes(words)
-    _refuse_pending(mine)
     parsed = _parser(command).parse_args(mine)
-    if parsed.isolation in _PENDING_ISOLATION:
-        raise _pending(f"--isolation {parsed.isolation}", _PENDING_ISOLATION[parsed.isolation])
+    if parsed.isolation == "process":
+        raise UsageError(
+            "--isolation process: a plain subprocess isolates nothing, and is slower than a native box",
+            fix="leave it out",
+        )
     code, file, args = _shell_source(parsed, guests) if command == "shell" else _run_source(parsed, guests)
     return RunOptions(
         language="bash" if command == "shell" else _language(parsed.language, file),
@@ -80,6 +75,7 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         memory_mb=parsed.memory,
         inputs=tuple(parsed.inputs),
         env=_environment(parsed.env),
+        secrets=tuple(parsed.secrets),
         artifacts=parsed.artifacts,
         project=parsed.project,
         policy=parsed.policy,
@@ -111,7 +107,7 @@ def _parser(command: str) -> StrictParser:
         parser.add_argument("file", nargs="?")
         parser.add_argument("-c", dest="code")
         parser.add_argument("--language", choices=("python", "javascript", "typescript", "bash"))
-    parser.add_argument("--isolation", choices=("auto", "native", "bwrap", *_PENDING_ISOLATION), default="auto")
+    parser.add_argument("--isolation", choices=(*_ISOLATIONS, "process"), default="auto")
     parser.add_argument("--security", choices=("permissive", "strict"), default="strict")
     parser.add_argument("--with", dest="packages", action="append", default=[])
     parser.add_argument("--preload", action="append", default=[])
@@ -119,6 +115,7 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--memory", type=positive_count)
     parser.add_argument("--input", dest="inputs", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--secret", dest="secrets", action="append", default=[])
     parser.add_argument("--allow-domain", dest="allow_domains", action="append", default=[])
     parser.add_argument("--artifacts")
     parser.add_argument("--project")
@@ -139,19 +136,6 @@ def _split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str] | None]
         return list(words), None
     at = list(words).index("--")
     return list(words[:at]), list(words[at + 1 :])
-
-
-def _refuse_pending(words: Sequence[str]) -> None:
-    for word in words:
-        option = word.partition("=")[0]
-        if option in _PENDING_OPTIONS:
-            raise _pending(option, _PENDING_OPTIONS[option])
-
-
-def _pending(what: str, part: str) -> UsageError:
-    return UsageError(
-        f"{what} is not in this version; it arrives with {part}", reason="not_in_this_version", fix=f"leave out {what}"
-    )
 
 
 def _run_source(parsed: argparse.Namespace, guests: list[str] | None) -> tuple[str | None, str | None, tuple[str, ...]]:

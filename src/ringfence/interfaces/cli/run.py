@@ -74,6 +74,8 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         request["allow_domains"] = options.allow_domains
     if options.commit is not None:
         request["commit"] = options.commit
+    if options.secrets:
+        request["secrets"] = options.secrets
     return request | ({"inputs": inputs} if inputs else {})
 
 

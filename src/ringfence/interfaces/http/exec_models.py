@@ -118,7 +118,7 @@ class ExecBody(_Strict):
     policy_overrides: Overrides | None = None
     task_ref: Name | TaskRef | None = None
     correlation: References | None = None
-    secrets: Annotated[list[Name], Field(max_length=64)] = []
+    secrets: Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(max_length=32)] = []
     ephemeral: bool = False
     wait: bool = True
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from ringfence.attachment import Attachment, Observed
 from ringfence.errors import CapabilityBlocked, InvalidRequest
-from ringfence.isolation.capture import Capture
+from ringfence.isolation.capture import Capture, Overheard
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import OnOutput
 from ringfence.ports import WorkerLost
@@ -95,7 +95,7 @@ class Attached:
 
     def capture(self, name: str, cap: int, on_output: OnOutput | None) -> Capture:
         """Return a capture that also lets the attached one hear everything, however much that is."""
-        return _Overheard(name, cap, on_output, self._hear)
+        return Overheard(name, cap, on_output, self._hear)
 
     def _hear(self, name: str, data: bytes) -> None:
         self._stir()
@@ -311,19 +311,6 @@ class LiveFeed:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-class _Overheard(Capture):
-    """Keeps head and tail for the result, as every run does, and passes all of it on."""
-
-    def __init__(self, name: str, cap: int, on_output: OnOutput | None, hear: Callable[[str, bytes], None]) -> None:
-        super().__init__(name, cap, on_output)
-        self._named = name
-        self._hear = hear
-
-    def add(self, data: bytes) -> None:
-        super().add(data)
-        self._hear(self._named, data)
 
 
 def _hold(pid: int, job: socket.socket) -> int:

@@ -10,14 +10,14 @@ import select
 import signal
 import socket
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
-from ringfence.isolation.capture import Capture, Listener
+from ringfence.isolation.capture import Capture, Listener, mask
+from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import Meter
 from ringfence.isolation.linux.watching import Farewell, Feed, Watch, said
@@ -28,28 +28,6 @@ from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.attached import Attached
-
-_open_streams: weakref.WeakSet[Streams] = weakref.WeakSet()
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class Streams:
-    """The host's ends of the guest's standard streams."""
-
-    stdin: int
-    stdout: int
-    stderr: int
-
-    def __post_init__(self) -> None:
-        """Be known to the one who has to close all of them."""
-        _open_streams.add(self)
-
-    def close(self) -> None:
-        """Close what is still open."""
-        for fd in (self.stdin, self.stdout, self.stderr):
-            if fd >= 0:
-                os.close(fd)
-        self.stdin = self.stdout = self.stderr = -1
 
 
 @dataclass(slots=True)
@@ -132,6 +110,7 @@ class ParkedWorker:
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
+        mask(captures, job.masks)
         watch = Watch(self, loop, captures, job, attached)
         feed = Feed(self.streams, loop, job.stdin) if attached is None else attached.feed
         if begin is not None:
@@ -279,13 +258,3 @@ def watch_ends(
     # of interest only when the end was told, and in its place now: a guest can use up what its user may watch
     events.register(pidfd, 0)
     return events
-
-
-def _close_in_child() -> None:
-    """Close a forked child's copies: while it holds one, no guest of the parent would see its input end."""
-    for streams in tuple(_open_streams):
-        with contextlib.suppress(OSError):  # another thread of the parent was just closing them
-            streams.close()
-
-
-os.register_at_fork(after_in_child=_close_in_child)

@@ -149,7 +149,7 @@ def numbers(machine: str) -> dict[str, int]:
     """
     if machine not in _CODE:
         raise OSError(errno.ENOEXEC, f"there is no native box for {machine} machines")
-    return _NUMBERS[machine] | _COMMON
+    return {**_NUMBERS[machine], **_COMMON}
 
 
 class Steps:

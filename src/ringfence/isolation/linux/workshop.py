@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux import channel, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
-from ringfence.isolation.linux.parked import ParkedWorker, Streams, watch_ends
+from ringfence.isolation.linux.parked import ParkedWorker, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
@@ -160,12 +161,15 @@ class Workshop:
         """Whether a cgroup counts the memory of runs here; waits until that is known."""
         return "memory" in self.look_around().result().report.controllers
 
-    def reserve(self, sandbox_id: str) -> Place:
-        """Make the cgroup of a box that is going to be built; either `park` or `give_up` comes next."""
+    def reserve(self, sandbox_id: str, limits: Limits | None = None) -> Place:
+        """Make the cgroup of a box that is going to be built; either `park` or `give_up` comes next.
+
+        It is under the limits of every worker, or under `limits` where those are fixed when a box is started.
+        """
         cgroups = self.look_around().result()
         place = Place(sandbox_id)
         if cgroups.report.kind != "none":
-            place.cgroup = cgroups.create(sandbox_id, own_process_on_top(self._limits))
+            place.cgroup = cgroups.create(sandbox_id, own_process_on_top(limits or self._limits))
         with self._lock:
             self._held += 1
         try:

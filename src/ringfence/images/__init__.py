@@ -1,0 +1,1 @@
+"""What containers of the sandbox start from: its recipe, its archive, its bill of materials, its age."""

@@ -1,0 +1,1 @@
+"""Boxes made by a container engine, driven through its command: `docker`, or any other that takes the same words."""
