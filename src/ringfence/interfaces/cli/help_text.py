@@ -103,7 +103,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
-                 http_crowd, http_idle, http_list, egress, snapshots or neighbours; repeatable
+                 http_crowd, http_idle, http_list, snapshots, fetch, egress or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -262,8 +262,8 @@ ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and pr
 ringfence skill new ID [--skills DIR]                            make one from the template
 
 A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
-file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
-validate is a skill, or a directory of skills.
+file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is
+repeatable. DIR of validate is a skill, or a directory of skills.
 
   --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}
   --timeout S          wall-clock seconds, at most what its manifest allows
