@@ -15,6 +15,7 @@ from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
 from ringfence.bench.snapshots import snapshots
 from ringfence.bench.subject import QUICK, Bench, Measured
+from ringfence.bench.way_out import way_out
 
 Case = Callable[[Bench], Awaitable[Measured]]
 
@@ -37,6 +38,7 @@ CASES: dict[str, Case] = {
     "http_list": http_list,
     "fetch": fetch,
     "gvisor": gvisor,
+    "egress": way_out,
     "neighbours": neighbours,
 }
 
