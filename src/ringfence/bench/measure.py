@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from ringfence.bench.containers import docker
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
 from ringfence.bench.fetching import fetch
+from ringfence.bench.gvisor import gvisor
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
@@ -37,6 +38,7 @@ CASES: dict[str, Case] = {
     "http_list": http_list,
     "fetch": fetch,
     "docker": docker,
+    "gvisor": gvisor,
     "neighbours": neighbours,
 }
 

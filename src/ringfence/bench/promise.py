@@ -104,6 +104,7 @@ DOCKER_LEFT = Promise("docker_left", "containers left by 200 runs from 8 callers
 DOCKER_BESIDE = Promise(
     "docker_beside", "native print(1), p50, while containers are refilled, to alone", 2.0, unit="x alone"
 )
+GVISOR_P50 = Promise("gvisor_p50", "warm print(1) under gVisor, p50, to a cold runsc run", 0.05, unit="x runsc run")
 
 PROMISES = (
     WARM_P50,
@@ -136,4 +137,5 @@ PROMISES = (
     DOCKER_EXEC,
     DOCKER_LEFT,
     DOCKER_BESIDE,
+    GVISOR_P50,
 )
