@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tests.net_lab import Names
 
@@ -82,10 +82,10 @@ class Site(http.server.SimpleHTTPRequestHandler):
     """Shows a directory; `/echo` says what it was sent, `/size/N` is so many bytes."""
 
     protocol_version = "HTTP/1.1"
-    extensions_map: ClassVar[dict[str, str]] = {
-        **http.server.SimpleHTTPRequestHandler.extensions_map,
-        "": "application/json",
-    }
+
+    def guess_type(self, path: Any) -> str:
+        """Take what has no suffix for a registry's JSON."""
+        return "application/json" if "." not in str(path).rpartition("/")[2] else super().guess_type(path)
 
     def log_message(self, *_: Any) -> None:
         return

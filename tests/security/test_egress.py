@@ -9,7 +9,7 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -335,7 +335,7 @@ def with_extension(message: bytes, kind: int) -> bytes:
     return record[:3] + len(body).to_bytes(2) + bytes(body)
 
 
-LIES = {
+LIES: dict[str, tuple[Callable[[], bytes], str]] = {
     "another name": (lambda: hello(HIDDEN), "sni"),
     "a name below": (lambda: hello(f"x.{WEB}"), "sni"),
     "no name": (lambda: hello(None), "sni"),

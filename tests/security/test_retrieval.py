@@ -26,7 +26,7 @@ from ringfence.egress.dialing import Dialer, own_of, system_addresses
 from ringfence.egress.settings import NetSettings
 from ringfence.egress.urls import METADATA_NAMES
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, RingfenceError, Unavailable
-from ringfence.executors.net import NetExecutor
+from ringfence.executors.net import MOST_OF_A_TENANT, NetExecutor
 from ringfence.guard.consent import Consent, Source, request_hash
 from ringfence.operation.brokered import NetHttp
 from ringfence.outcome import BrokerOutcome
@@ -481,6 +481,8 @@ async def test_rule_28_a_body_is_bounded_as_it_comes_and_unpacked(net: Internet)
     assert (await net.refusal("http://web.example.com/endless")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/endless?chunked=1")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/packed")).reason == "too_large"
+    small = Limits(wall_seconds=10, max_bytes_in=100_000)
+    assert (await net.refusal("http://web.example.com/all-frame", limits=small)).reason == "too_large"
     exactly = await net.fetch(f"http://web.example.com/large?size={4 * MIB}")
     assert exactly.out["bytes"] == 4 * MIB
     assert (await net.refusal(f"http://web.example.com/large?size={4 * MIB + 1}")).reason == "too_large"
@@ -724,6 +726,30 @@ async def test_what_a_person_agreed_to_is_one_origin_and_no_redirect_leads_from_
     net.names.records["nas.example.net"] = ["192.168.1.1"]
     error = await net.refusal("http://nas.example.net/", policy=PRIVATE, agreed=True)
     assert error.reason == "private_address", "the operator's own list still counts"
+
+
+# --- tenants ---
+
+
+async def test_one_tenant_has_no_more_than_its_share_of_requests_under_way(net: Internet) -> None:
+    open_now: list[int] = [0]
+    most: list[int] = [0]
+    dial = net.wire
+
+    async def counted(address: str, port: int, tls_name: str | None, seconds: float) -> Any:
+        open_now[0] += 1
+        most[0] = max(most[0], open_now[0])
+        await asyncio.sleep(0.01)
+        open_now[0] -= 1
+        return await dial(address, port, tls_name, seconds)
+
+    executor = NetExecutor(NetSettings(dial=counted, lookup=net.names))
+    orchestrator = orchestrator_over(executor)
+    operation = NetHttp("GET", "http://web.example.com/")
+    profile = standard_profile(operation, LIMITS, load_policy(READING.encode()))
+    outcomes = await asyncio.gather(*(orchestrator.run(operation, profile) for _ in range(60)))
+    assert [outcome.content for outcome in outcomes] == [b"hello"] * 60
+    assert most[0] <= MOST_OF_A_TENANT
 
 
 # --- evidence ---

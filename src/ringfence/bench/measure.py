@@ -16,6 +16,7 @@ from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
 from ringfence.bench.snapshots import snapshots
 from ringfence.bench.subject import QUICK, Bench, Measured
+from ringfence.bench.way_out import way_out
 
 Case = Callable[[Bench], Awaitable[Measured]]
 
@@ -39,6 +40,7 @@ CASES: dict[str, Case] = {
     "fetch": fetch,
     "docker": docker,
     "gvisor": gvisor,
+    "egress": way_out,
     "neighbours": neighbours,
 }
 

@@ -105,6 +105,15 @@ DOCKER_BESIDE = Promise(
     "docker_beside", "native print(1), p50, while containers are refilled, to alone", 2.0, unit="x alone"
 )
 GVISOR_P50 = Promise("gvisor_p50", "warm print(1) under gVisor, p50, to a cold runsc run", 0.05, unit="x runsc run")
+EGRESS_RATE = Promise(
+    "egress_rate", "100 MB through the egress proxy, p50, to plain loopback", 0.5, Sense.AT_LEAST, "x direct"
+)
+EGRESS_LATENCY = Promise(
+    "egress_latency", "what the proxy adds to a small request, p50, to 2 ms or as much again", 1.0, unit="x allowed"
+)
+EGRESS_TUNNELS = Promise(
+    "egress_tunnels", "of 500 tunnels at once: unfinished, and descriptors left", 0, unit="of both"
+)
 
 PROMISES = (
     WARM_P50,
@@ -138,4 +147,7 @@ PROMISES = (
     DOCKER_LEFT,
     DOCKER_BESIDE,
     GVISOR_P50,
+    EGRESS_RATE,
+    EGRESS_LATENCY,
+    EGRESS_TUNNELS,
 )

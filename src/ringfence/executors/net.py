@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ringfence.authority.levels import Decision, RiskLevel
 from ringfence.authority.profile import Profile
@@ -24,6 +26,10 @@ from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
 from ringfence.ports import ExecCtx
 
 _MOST_PREVIEW = 2000
+MOST_OF_A_TENANT = 16
+"""How many requests of one tenant are under way at once: each may hold `max_bytes_in`, and the next one waits."""
+_Lanes = WeakValueDictionary[str, asyncio.Semaphore]
+_lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lanes] = WeakKeyDictionary()
 # what is asked again about where a redirect leads; time and consent were asked about the call
 _ABOUT_A_REDIRECT = (guard.manifest, guard.grant, guard.deny_lists, guard.capability, guard.policy_rules)
 
@@ -53,7 +59,8 @@ class NetExecutor:
         ask = Ask(operation.method, target(operation.url), operation.headers, operation.body)
         retriever = Retriever(partial(while_wanted, profile.tenant, self._addresses_of), self._dial)
         try:
-            found = await retriever.fetch(ask, self._rules(profile, ask), trail)
+            async with _lane_of(profile.tenant):
+                found = await retriever.fetch(ask, self._rules(profile, ask), trail)
         except RingfenceError as error:
             error.done = BrokerOutcome("net_http", {}, None, _used(trail), _effects(trail))
             raise
@@ -69,6 +76,11 @@ class NetExecutor:
             own=own_of,
             may_follow=partial(_judge_redirect, profile, first),
         )
+
+
+def _lane_of(tenant: str) -> asyncio.Semaphore:
+    lanes = _lanes.setdefault(asyncio.get_running_loop(), _Lanes())
+    return lanes.setdefault(tenant, asyncio.Semaphore(MOST_OF_A_TENANT))
 
 
 def _judge_redirect(profile: Profile, first: Ask, ask: Ask) -> None:
