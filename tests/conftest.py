@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import container_engine, mcp_programs, postgres_server
+from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
 from ringfence.errors import IsolationUnavailable
+from ringfence.images.archive import default_cache
 from ringfence.images.rootfs import cannot_build
 from ringfence.isolation.gvisor import runsc
 
@@ -55,10 +56,25 @@ def postgres() -> Iterator[postgres_server.PostgresServer]:
         yield server
 
 
+# --- containers ---
+
+
 @pytest.fixture(scope="session")
-def gvisor_image() -> None:
-    """Have the image that every `isolation="gvisor"` needs, built and cached as a user of it would."""
+def docker_engine() -> Iterator[container_engine.Engine]:
+    """Give every `isolation="docker"` from here on the tests' own engine and image."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RINGFENCE_DOCKER_URL", container_engine.engine().url)
+        patched.setenv("RINGFENCE_DOCKER_IMAGE", container_engine.sandbox_image())
+        yield container_engine.engine()
+
+
+@pytest.fixture(scope="session")
+def gvisor_image() -> Iterator[None]:
+    """Have the image that every `isolation="gvisor"` needs, also in an application with another home directory."""
     container_engine.sandbox_rootfs()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(default_cache().parents[1]))
+        yield
 
 
 class Databases:
@@ -138,14 +154,30 @@ def _postgres() -> str | None:
     return None if postgres_server.programs() else "PostgreSQL is not installed"
 
 
+def _docker() -> str | None:
+    return container_engine.missing()
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
+
+
+def _aio_sdk() -> str | None:
+    return aio_client.missing()
 
 
 def _btrfs() -> str | None:
     if os.geteuid() != 0:
         return "only root may mount one"
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
+
+
+def _egress_lab() -> str | None:
+    return egress_lab.missing()
+
+
+def _net_lab() -> str | None:
+    return net_lab.missing()
 
 
 def _systemd() -> str | None:
@@ -156,19 +188,10 @@ def _gcc() -> str | None:
     return None if shutil.which("gcc") else "gcc is not installed"
 
 
-def _docker() -> str | None:
-    return container_engine.missing()
-
-
-def _gvisor() -> str | None:
-    if shutil.which("runsc") is None:
-        return "runsc is not installed"
-    return container_engine.image_missing() if os.geteuid() == 0 else "only root may start one"
-
-
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
+    "docker": _docker,
     "gvisor": _gvisor,
     "node": _node,
     "user": _user,
@@ -176,10 +199,11 @@ CHECKS = {
     "biscuit": _biscuit,
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
+    "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
     "gcc": _gcc,
-    "docker": _docker,
-    "gvisor": _gvisor,
+    "egress_lab": _egress_lab,
+    "net_lab": _net_lab,
     "systemd": _systemd,
 }
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
-from ringfence.asked import Asks
+from ringfence.asked import Asks, operation_of
 from ringfence.authority.caller import NOBODY_ELSE, Caller
 from ringfence.authority.layers import Request
 from ringfence.authority.local import tool_of
@@ -26,10 +26,10 @@ from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
+from ringfence.fetching import Fetching
 from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
-from ringfence.operation import CodeRun, parse_language
-from ringfence.operation.secret import read_ask
+from ringfence.operation import CodeRun
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.requests import Content, OutputStream
 from ringfence.requests import ExecutionRequest as ExecutionRequest
@@ -39,14 +39,15 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
-    from ringfence.operation.brokered import Brokered, Filing, ProcExec
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+    from ringfence.operation.brokered import Brokered, Filing, NetHttp, ProcExec
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
-_LATER = ("confirmation_service", "aio_pool")
+_LATER = ("confirmation_service",)
 
 
-class SandboxManager(Background, Decisions, Filed, Skilled):
+class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -68,6 +69,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         budget_service: str | None = None,
         database: str | None = None,
         docker_url: str | None = None,
+        aio_pool: AIOSandboxPool | None = None,
         correlation: Correlation = UNKNOWN,
         url: str | None = None,
         api_key: str | None = None,
@@ -80,10 +82,10 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
         the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `docker_url` is
-        where the container engine listens, for runs in containers. `correlation` is
-        whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
-        the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
-        environment's RINGFENCE_API_KEY, tells it who calls.
+        where the container engine listens, for runs in containers. With `aio_pool` code runs in AIO services of that
+        pool, unless `isolation` says otherwise. `correlation` is whose work it is, by which evidence is found again.
+        `skills` are directories with skills, beside those of the package and of `<home>/skills`. With `url` everything
+        runs in the service there; `api_key`, or the environment's RINGFENCE_API_KEY, tells it who calls.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -110,6 +112,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             "budget_service": budget_service,
             "database": database,
             "docker_url": docker_url,
+            "aio_pool": aio_pool,
             "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
@@ -119,7 +122,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         self._preload = arguments.strings("preload", config.preload)
         self._asks = Asks(
             *config.asked_limits(),
-            arguments.choice(Isolation, config.isolation, "isolation"),
+            arguments.choice(Isolation, config.kind_of_box(), "isolation"),
             arguments.choice(SecurityMode, config.security_mode, "security_mode"),
             config.require_cgroups,
             config.ceilings or {},
@@ -136,7 +139,9 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
             docker_url=arguments.engine_address(config.docker_url),
+            aio_pool=arguments.aio_pool(config.aio_pool),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
+            net=config.net,
         )
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
@@ -195,9 +200,13 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         commit: str | None = None,
         cwd: str | None = None,
         secrets: Iterable[str] = (),
+        allow_domains: Iterable[str] = (),
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in."""
+        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in.
+
+        `allow_domains` are the hosts it may reach, each as far as the policy grants it; without any it has no network.
+        """
         request = ExecutionRequest(
             code,
             language,
@@ -213,6 +222,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             commit,
             cwd,
             secrets,
+            allow_domains,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -341,7 +351,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
 
     @overload
-    async def perform(self, operation: Filing, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
+    async def perform(self, operation: Filing | NetHttp, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
 
     @overload
     async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...
@@ -426,17 +436,4 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         return self._held.engine
 
     def _operation(self, request: ExecutionRequest) -> CodeRun:
-        return CodeRun(
-            language=parse_language(request.language),
-            code=arguments.text(request.code),
-            args=arguments.strings("args", request.args),
-            stdin=arguments.as_bytes("stdin", request.stdin),
-            files=arguments.contents("files", request.files),
-            inputs=arguments.contents("inputs", request.inputs),
-            env=arguments.environment(request.env),
-            packages=arguments.strings("packages", request.packages) or self._packages,
-            preload=arguments.strings("preload", request.preload) or self._preload,
-            session_id=self._session_id,
-            cwd=arguments.directory(request.cwd),
-            secrets=tuple(map(read_ask, arguments.strings("secrets", request.secrets))),
-        )
+        return operation_of(request, self._session_id, packages=self._packages, preload=self._preload)

@@ -22,6 +22,7 @@ from ringfence.wiring.settings import Settings
 BACKENDS = [
     pytest.param(Isolation.NATIVE, marks=pytest.mark.needs("native")),
     pytest.param(Isolation.BWRAP, marks=pytest.mark.needs("bwrap")),
+    pytest.param(Isolation.DOCKER, marks=pytest.mark.needs("docker")),
     pytest.param(Isolation.GVISOR, marks=pytest.mark.needs("gvisor")),
 ]
 
@@ -84,6 +85,8 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Each backend in turn; its launchers die with the thread that starts them, which is this one."""
     if request.param is Isolation.GVISOR:
         request.getfixturevalue("gvisor_image")
+    if request.param is Isolation.DOCKER:
+        request.getfixturevalue("docker_engine")
     home: Path = tmp_path_factory.mktemp("home")
     backend = make_backend(Settings(home=home, isolation=request.param))
     yield Bench(backend)

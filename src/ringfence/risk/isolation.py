@@ -56,12 +56,17 @@ def isolation_of(sandbox_type: SandboxType, layers: Layers) -> IsolationLevel:
     """Return the class of a box by the layers the host observed on it, whatever its kind promises.
 
     A native box with every layer is container-class; Landlock and cgroups are taken where the kernel has them, and
-    their lack is reported in `layers`. A box nobody observed is worth no more than a process.
+    their lack is reported in `layers`. A box nobody observed is worth no more than a process; one that an engine on
+    another machine says it made, no more than one of the operating system.
     """
     if sandbox_type is SandboxType.SUBPROCESS:
         return IsolationLevel.PROCESS
     if sandbox_type is SandboxType.GVISOR:
         return _of_gvisor(layers)
+    if sandbox_type is SandboxType.DOCKER and layers.container is not None:
+        return _of_a_container(layers)
+    if sandbox_type is SandboxType.AIO:
+        return IsolationLevel.OS  # on the word of whoever set the service up and gave us its address
     privileges = layers.capabilities_empty and layers.no_new_privs and layers.seccomp_filters > 0
     if not privileges:
         return IsolationLevel.PROCESS
@@ -79,3 +84,10 @@ def _of_gvisor(layers: Layers) -> IsolationLevel:
     alone = set(layers.namespaces) >= CONTAINER_NAMESPACES - {"user"} and layers.host_uid > 0
     powerless = layers.capabilities_empty or "user" in layers.namespaces
     return IsolationLevel.GVISOR if confined and alone and powerless else IsolationLevel.OS
+
+
+def _of_a_container(layers: Layers) -> IsolationLevel:
+    """Judge what an engine made: without privileges to be had, ids it shares with its host open nothing there."""
+    privileges = layers.capabilities_empty and layers.no_new_privs and layers.seccomp_filters > 0
+    alone = set(layers.namespaces) >= CONTAINER_NAMESPACES - {"user"} and layers.host_uid > 0
+    return IsolationLevel.CONTAINER if privileges and alone else IsolationLevel.OS

@@ -4,27 +4,48 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from ringfence.paths.adapter import Roots, Side, adapt
+from ringfence.paths.machine import ask_wslpath, this_side
+
+if TYPE_CHECKING:
+    from ringfence.service.settings import ServiceSettings
 
 _PATIENCE: Final = 3.0
 _REMEMBERED: Final = 30.0
 
 
-@cache
 def runtime_mode() -> str:
     """Return `linux`, `wsl` or `windows`: which of the settings' roots is meant."""
-    if sys.platform == "win32":
-        return "windows"
-    return "wsl" if "microsoft" in platform.release().lower() else "linux"
+    return str(this_side())
+
+
+def roots_of(settings: ServiceSettings) -> Roots:
+    """Return the roots of the workspace as the settings have them, with `~` spelled out."""
+    wsl, linux = (
+        None if said is None else str(Path(said).expanduser())
+        for said in (settings.workspace_root_wsl, settings.workspace_root)
+    )
+    return Roots(settings.workspace_root_win, wsl, linux)
+
+
+def files_root(settings: ServiceSettings, side: Side | None = None) -> Path | None:
+    """Return where the projects lie on this machine or on `side`, if that was said; else it is the home.
+
+    Raises:
+        InvalidRequest: It was said in another side's spelling, and nothing here translates it.
+    """
+    side, roots = side or this_side(), roots_of(settings)
+    if roots == Roots() or (side is Side.LINUX and roots.linux is None):
+        return None
+    return Path(adapt(side, roots, ask_wslpath).host_path_native)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class RunDirectory:
             changes = self._changes(upper)
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
-            if self.session is not None and (changes.files or changes.deleted):
+            if self.session is not None and changes:
                 kept = self._keep(self.session, upper, limits, keeping, notes, changes)
         if not changes.complete:
             notes.append(f"files_written lists the first {MAX_WRITTEN} entries only")
@@ -122,7 +122,7 @@ class RunDirectory:
             kept=kept.kept,
             denied=kept.denied,
         )
-        changed = kept.pending is None and bool(changes.files or changes.deleted)
+        changed = kept.pending is None and bool(changes)
         return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
 
     def _mask(self, masks: Masks) -> tuple[str, ...]:
@@ -204,8 +204,11 @@ class RunDirectory:
 def _may_stay(changes: Changes, keeping: Keeping, notes: list[str]) -> bool:
     if keeping.work is None:
         return True
-    if changes.complete and all(map(keeping.work, (*changes.files, *changes.deleted))):
+    touched = (*changes.files, *changes.deleted)
+    if changes.complete and touched and all(map(keeping.work, touched)):
         return True
+    if changes.complete and not touched:  # empty directories alone, which no tool is given leave to make
+        return False
     notes.append("the changes to the session's files were not kept: the tool may not write all of them")
     return False
 

@@ -16,7 +16,7 @@ from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, Lis
 
 from ringfence.errors import InternalError, QuotaExceeded, RingfenceError
 from ringfence.evidence.correlation import Correlation
-from ringfence.interfaces.mcp import files, processes, runs, skills
+from ringfence.interfaces.mcp import files, processes, runs, skills, web
 from ringfence.interfaces.mcp.answers import refusal
 from ringfence.interfaces.mcp.carrying import Progress, Report
 from ringfence.version import __version__
@@ -54,7 +54,7 @@ class Seat:
     """Waits for a box of the service, in line with everybody else."""
 
 
-BUILT_IN: Final = (*runs.OFFERS, *files.OFFERS, *processes.OFFERS)
+BUILT_IN: Final = (*runs.OFFERS, *files.OFFERS, *processes.OFFERS, *web.OFFERS)
 
 
 class Offers:
@@ -123,19 +123,20 @@ class Desk:
         self._under_way[seat.tenant] += 1
         try:
             turn = seat.turn(correlation) if offer.takes_turn else nullcontext()
-            return await _carry(offer, manager, params.arguments or {}, report, turn)
+            return await carry(offer, manager, params.arguments or {}, report, turn)
         finally:
             self._under_way[seat.tenant] -= 1
             self._under_way += Counter()  # forgets whoever has none under way
 
 
-async def _carry(
+async def carry(
     offer: Offer,
     manager: SandboxManager,
     arguments: Mapping[str, Any],
     report: Report | None,
     turn: AbstractAsyncContextManager[None],
 ) -> CallToolResult:
+    """Carry out a call of an offer when it is its turn; a refusal or a failure is a tool error that says so."""
     in_structure = offer.has_errors_in_structure
 
     async def carried(on_output: OnOutput) -> CallToolResult:

@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from ringfence.capability.limits import Limits
 from ringfence.isolation.protocol import Kind, ProtocolError
 from ringfence.isolation.stream import wire
 from ringfence.isolation.stream.arriving import Area, Arrival
-from ringfence.isolation.stream.line import HungUp, Silence, Talk
+from ringfence.isolation.stream.line import HungUp, Silence
 from ringfence.outcome import FileChanges
 from ringfence.ports import Harvest, Keeping
 from ringfence.workspaces.acting import acting_as
@@ -27,7 +28,21 @@ from ringfence.workspaces.session import SessionWorkspace
 
 SILENCE_SECONDS = 30.0
 """How long a container may take from one message of its harvest to the next."""
+MOST_SECONDS = 600.0
+"""How long a whole harvest may take, however steadily it comes."""
 _NAMES = {wire.WORK: "upper", wire.ARTIFACTS: "artifacts"}
+
+
+class Teller(Protocol):
+    """Whoever can tell what a guest left: a container, over its line."""
+
+    def say(self, kind: Kind, payload: bytes = b"") -> None:
+        """Be asked."""
+        ...
+
+    def hear(self, deadline: float) -> tuple[Kind, bytes]:
+        """Return the next message."""
+        ...
 
 
 def lost(why: str) -> Harvest:
@@ -36,7 +51,9 @@ def lost(why: str) -> Harvest:
     return Harvest(notes=(f"the files of the run are lost: {why}",), changes=changes)
 
 
-def harvest(talk: Talk, session: SessionWorkspace | None, generation: int, limits: Limits, keeping: Keeping) -> Harvest:
+def harvest(
+    talk: Teller, session: SessionWorkspace | None, generation: int, limits: Limits, keeping: Keeping
+) -> Harvest:
     """Fetch the files and do with them as `keeping` says; a container that lies about them has none."""
     directory = RunDirectory(None if session is None else session.owner, session, generation, only_grows=False)
     with _scratch(directory) as areas:
@@ -98,9 +115,11 @@ def _least_size(area: int, limits: Limits, *, with_session: bool) -> int:
     return limits.disk_bytes + 1 if with_session else 0
 
 
-def _receive(talk: Talk, arrival: Arrival) -> None:
-    while not arrival.hear(*talk.hear(time.monotonic() + SILENCE_SECONDS)):
-        pass
+def _receive(talk: Teller, arrival: Arrival) -> None:
+    last = time.monotonic() + MOST_SECONDS
+    while not arrival.hear(*talk.hear(min(last, time.monotonic() + SILENCE_SECONDS))):
+        if time.monotonic() >= last:
+            raise Silence
 
 
 @contextmanager
