@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import aio_client, container_engine, mcp_programs, postgres_server
+from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
@@ -172,6 +172,14 @@ def _btrfs() -> str | None:
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
 
 
+def _egress_lab() -> str | None:
+    return egress_lab.missing()
+
+
+def _net_lab() -> str | None:
+    return net_lab.missing()
+
+
 def _systemd() -> str | None:
     return None if shutil.which("systemd-analyze") else "systemd is not installed"
 
@@ -194,6 +202,8 @@ CHECKS = {
     "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
     "gcc": _gcc,
+    "egress_lab": _egress_lab,
+    "net_lab": _net_lab,
     "systemd": _systemd,
 }
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ringfence.isolation.aio.client import AIOSandboxClient
     from ringfence.isolation.aio.pool import AIOSandboxPool
     from ringfence.isolation.aio.starting import CommandStarter
-    from ringfence.oneline import perform, run
+    from ringfence.oneline import fetch_url, perform, run
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
     from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Layers, SandboxType, Status
@@ -109,6 +109,7 @@ _HOME_OF = {
     "AIOSandboxPool": "isolation.aio.pool",
     "CommandStarter": "isolation.aio.starting",
     "Language": "operation",
+    "fetch_url": "oneline",
     "perform": "oneline",
     "run": "oneline",
     "Orchestrator": "orchestrator.pipeline",
@@ -204,6 +205,7 @@ __all__ = [
     "WorldInterface",
     "__version__",
     "act_node",
+    "fetch_url",
     "load_manifest",
     "load_policy",
     "perform",

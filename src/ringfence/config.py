@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +11,7 @@ from ringfence.authority import units
 from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import Limits
+from ringfence.egress.settings import NetSettings
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class SandboxConfig:
     """Whose instances code runs in, where nobody names another kind of box."""
     skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
+    net: NetSettings = field(default_factory=NetSettings)
     ceilings: Mapping[str, float] | None = None
     """What no run gets more of, by the names of `Limits`, whatever a policy says."""
     net_ceiling: NetMode | None = None

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
-from ringfence.asked import Asks
+from ringfence.asked import Asks, operation_of
 from ringfence.authority.caller import NOBODY_ELSE, Caller
 from ringfence.authority.layers import Request
 from ringfence.authority.local import tool_of
@@ -26,10 +26,10 @@ from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.records import Asked
+from ringfence.fetching import Fetching
 from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
-from ringfence.operation import CodeRun, parse_language
-from ringfence.operation.secret import read_ask
+from ringfence.operation import CodeRun
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.requests import Content, OutputStream
 from ringfence.requests import ExecutionRequest as ExecutionRequest
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
     from ringfence.isolation.aio.pool import AIOSandboxPool
-    from ringfence.operation.brokered import Brokered, Filing, ProcExec
+    from ringfence.operation.brokered import Brokered, Filing, NetHttp, ProcExec
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
 _LATER = ("confirmation_service",)
 
 
-class SandboxManager(Background, Decisions, Filed, Skilled):
+class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -141,6 +141,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             docker_url=arguments.engine_address(config.docker_url),
             aio_pool=arguments.aio_pool(config.aio_pool),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
+            net=config.net,
         )
         if config.role is not None and not isinstance(config.role, str):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
@@ -199,9 +200,13 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         commit: str | None = None,
         cwd: str | None = None,
         secrets: Iterable[str] = (),
+        allow_domains: Iterable[str] = (),
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in."""
+        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in.
+
+        `allow_domains` are the hosts it may reach, each as far as the policy grants it; without any it has no network.
+        """
         request = ExecutionRequest(
             code,
             language,
@@ -217,6 +222,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
             commit,
             cwd,
             secrets,
+            allow_domains,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -345,7 +351,7 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
 
     @overload
-    async def perform(self, operation: Filing, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
+    async def perform(self, operation: Filing | NetHttp, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
 
     @overload
     async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...
@@ -430,17 +436,4 @@ class SandboxManager(Background, Decisions, Filed, Skilled):
         return self._held.engine
 
     def _operation(self, request: ExecutionRequest) -> CodeRun:
-        return CodeRun(
-            language=parse_language(request.language),
-            code=arguments.text(request.code),
-            args=arguments.strings("args", request.args),
-            stdin=arguments.as_bytes("stdin", request.stdin),
-            files=arguments.contents("files", request.files),
-            inputs=arguments.contents("inputs", request.inputs),
-            env=arguments.environment(request.env),
-            packages=arguments.strings("packages", request.packages) or self._packages,
-            preload=arguments.strings("preload", request.preload) or self._preload,
-            session_id=self._session_id,
-            cwd=arguments.directory(request.cwd),
-            secrets=tuple(map(read_ask, arguments.strings("secrets", request.secrets))),
-        )
+        return operation_of(request, self._session_id, packages=self._packages, preload=self._preload)

@@ -1,4 +1,4 @@
-"""One call in one line: `run` and `perform`, for whoever needs neither a manager nor an event loop."""
+"""One call in one line: `run`, `perform` and `fetch_url`, for whoever needs neither a manager nor an event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringfence import arguments
 from ringfence.capability.limits import Limits
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.facade import SandboxManager
-from ringfence.outcome import ExecutionResult, OnOutput, Outcome
+from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.portal import portal
 from ringfence.requests import Content, ExecutionRequest
 
@@ -37,6 +37,7 @@ def run(
     commit: str | None = None,
     cwd: str | None = None,
     secrets: Iterable[str] = (),
+    allow_domains: Iterable[str] = (),
     session_id: str | None = None,
     isolation: str = "auto",
     security_mode: str = "strict",
@@ -73,6 +74,7 @@ def run(
         commit,
         cwd,
         secrets,
+        allow_domains,
     )
     manager = SandboxManager(
         session_id,
@@ -119,6 +121,21 @@ def perform(
         api_key=api_key,
     )
     return _call(manager, lambda: manager.perform(operation), url)
+
+
+def fetch_url(
+    url: str,
+    *,
+    session_id: str | None = None,
+    save_as: str | None = None,
+    limits: Limits | None = None,
+    home: str | Path | None = None,
+    policy_file: str | Path | None = None,
+    role: str | None = None,
+) -> BrokerOutcome:
+    """Fetch what is at `url` as `SandboxManager.fetch_url` does, and wait for it; a policy has to let it out."""
+    manager = SandboxManager(session_id, limits=limits, home=home, policy_file=policy_file, role=role, pool_size=0)
+    return _call(manager, lambda: manager.fetch_url(url, save_as=save_as), None)
 
 
 def _call(manager: SandboxManager, begin: Callable[[], Coroutine[Any, Any, _T]], url: str | None) -> _T:

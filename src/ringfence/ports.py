@@ -236,6 +236,8 @@ class WorkerSpec:
     cpus: float | None = None
     terminal: bool = False
     """Whether it can open a terminal, of the box's own; what nobody looks at has none."""
+    egress: bool = False
+    """Whether there is a way out of it: a socket that listens on its loopback and is held by the host's proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +322,8 @@ class Worker(Protocol):
     spec: WorkerSpec
     init_pid: int
     worker_pid: int
+    door: int | None
+    """Where the host accepts what the guest connects to, if its spec asked for a way out and this kind has one."""
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
         """Put `files` into the work directory and `inputs` into the read-only one."""

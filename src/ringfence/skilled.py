@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.clock import SystemClock
 from ringfence.config import of_the_service
@@ -89,13 +89,39 @@ class Skilled(ABC):
         from ringfence.skills import call
 
         skill = await asyncio.to_thread(self._shelf().find, skill_id)
-        operation = await asyncio.to_thread(call.operation_of, skill, inputs or {})
+        request = self._asks.within(timeout)
+        fetched = await self._fetched(skill, inputs or {}, request)
+        operation = await asyncio.to_thread(call.operation_of, skill, inputs or {}, fetched)
         operation = replace(operation, preload=self._settings.preload)
-        result = await self._run_under(skill.manifest, operation, self._asks.within(timeout), on_output, exec_id)
+        result = await self._run_under(skill.manifest, operation, request, on_output, exec_id)
         outcome = await asyncio.to_thread(call.outcome_of, skill, result)
         if outcome.reason == "output_invalid":
             await self._note_rejected(outcome)
         return outcome
+
+    async def _fetched(self, skill: Skill, inputs: Mapping[str, Any], request: Request) -> dict[str, bytes]:
+        """Fetch what the skill's manifest has the host fetch, each as an operation of the skill's own."""
+        if not skill.manifest.fetches:
+            return {}
+        from ringfence.skills import call
+
+        wanted = await asyncio.to_thread(call.fetches_of, skill, inputs)
+        acting = self._acting_as(skill.manifest)
+        fetched = {}
+        for name, operation in wanted.items():
+            profile = await acting._profile(operation, request, None, skill.manifest)
+            fetched[name] = await self._engine().orchestrator.run(
+                operation, profile, session_id=self._session_id, correlation=acting._correlation
+            )
+        return call.as_inputs(fetched)
+
+    def _acting_as(self, manifest: Manifest) -> Self:
+        """Return this manager with what it does recorded as the work of the manifest's skill."""
+        acting = copy.copy(self)
+        acting._correlation = replace(
+            self._correlation, skill_id=manifest.id, project_id=self._correlation.project_id or self._session_id
+        )
+        return acting
 
     def on_behalf_of(self, skill_id: str) -> OnBehalf:
         """Return what runs code under the manifest of a skill that says so of itself, whatever the code is."""
@@ -113,10 +139,7 @@ class Skilled(ABC):
         from ringfence.skills.confinement import shows_work
 
         began = perf_counter_ns()
-        acting = copy.copy(self)
-        acting._correlation = replace(
-            self._correlation, skill_id=manifest.id, project_id=self._correlation.project_id or self._session_id
-        )
+        acting = self._acting_as(manifest)
         profile = await acting._profile(operation, request, exec_id, manifest)
         shown = self._session_id if shows_work(profile.capabilities) else None
         return await self._engine().orchestrator.run(

@@ -271,7 +271,12 @@ async def test_a_framework_lists_and_calls_them_as_tools(tmp_path: Path) -> None
     async with manager(tmp_path) as held:
         provider = SkillsProvider(held)
         tools = await provider.list_tools()
-        assert [tool["name"] for tool in tools] == ["skill.file.search", "skill.python.run", "skill.shell.run"]
+        assert [tool["name"] for tool in tools] == [
+            "skill.file.search",
+            "skill.python.run",
+            "skill.shell.run",
+            "skill.web.fetch",
+        ]
         assert tools[0]["annotations"] == {"readOnlyHint": True, "destructiveHint": False}
         assert (await provider.invoke("skill.shell.run", {"command": "echo hi"})).outputs["stdout"] == "hi\n"
         with pytest.raises(ToolDenied):
@@ -337,7 +342,7 @@ async def test_a_service_lists_and_calls_them_for_whoever_has_a_key(tmp_path: Pa
     async with serving(tmp_path) as (house, url):
         _, key = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")
         listed = (await asked(url, key, "/skills"))[1]["skills"]
-        assert [skill["id"] for skill in listed] == ["add.one", "file.search", "python.run", "shell.run"]
+        assert [skill["id"] for skill in listed] == ["add.one", "file.search", "python.run", "shell.run", "web.fetch"]
         assert await asked(url, key, "/skills/add.one") == (200, listed[0])
         assert listed[0]["interface"]["inputs"]["required"] == ["n"]
         body = {"inputs": {"n": 1}, "project_id": "p", "task_ref": "T-1"}

@@ -139,9 +139,12 @@ def test_the_doors_that_have_let_guests_out_are_shut(ask: Ask, unboxed: Ask) -> 
 
 
 @pytest.mark.promise("G6 Linux's own interface")
-def test_nothing_can_be_typed_into_a_terminal(ask: Ask) -> None:
+def test_nothing_can_be_typed_into_a_terminal(backend: str, ask: Ask) -> None:
     said = ask(TERMINAL)
-    assert {said.pop("terminal"), said.pop("new terminal")} <= {"ENOENT", "ENXIO", "OSError", "EACCES"}
+    refusals = {"ENOENT", "ENXIO", "OSError", "EACCES"}
+    # a container can always open terminals, of its own alone
+    assert said.pop("new terminal") in refusals | ({"done"} if backend == "docker" else set())
+    assert said.pop("terminal") in refusals
     assert set(said.values()) == {"EPERM"}
 
 

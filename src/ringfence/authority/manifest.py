@@ -42,13 +42,18 @@ class Manifest:
     limits: Stated = field(default_factory=nothing)
     safety_class: RiskLevel = DEFAULT_SAFETY
     side_effects: frozenset[SideEffect] = DEFAULT_SIDE_EFFECTS
+    fetches: tuple[str, ...] = ()
+    """The inputs that are URLs, which the host fetches before the run: the box itself has no network."""
     text: bytes = field(default=b"", repr=False)
     """The very bytes it was read from, which evidence keeps; a built-in one has none."""
 
 
 @lru_cache(maxsize=1024)
-def built_in_manifest(tool: str, within: Capabilities) -> Manifest | None:
-    """Return the manifest of a built-in tool: of `within`, the policy's own capabilities, those it is for."""
+def built_in_manifest(tool: str, within: Capabilities, *, reaching: bool = False) -> Manifest | None:
+    """Return the manifest of a built-in tool: of `within`, the policy's own capabilities, those it is for.
+
+    `reaching` is for code that asks for hosts.
+    """
     known = TOOLS.get(tool)
     if known is None:
         return None
@@ -56,7 +61,7 @@ def built_in_manifest(tool: str, within: Capabilities) -> Manifest | None:
         id=tool,
         name=tool,
         version="built-in",
-        capabilities=known.within(within),
+        capabilities=known.within(within, reaching=reaching),
         safety_class=known.risk,
-        side_effects=known.side_effect,
+        side_effects=known.side_effect | {SideEffect.NETWORK} if reaching else known.side_effect,
     )

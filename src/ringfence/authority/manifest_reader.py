@@ -20,7 +20,9 @@ from ringfence.errors import InvalidRequest
 _T = TypeVar("_T")
 MAX_BYTES = 1024 * 1024
 SCHEMA_VERSIONS = (1,)
+MAX_FETCHES = 8
 ID = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)+\Z")
+_INPUT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
 _AREAS = ("inputs", "work", "artifacts")
 _LANGUAGES = {"bash": "bash", "sh": "bash", "python": "python", "python3": "python", "node": "javascript"}
 
@@ -105,6 +107,7 @@ def _manifest(reader: _Reader, form: Any) -> Manifest:
         output_schema=reader.value(interface, "outputs", "interface", _schema, EMPTY),
         runtime=runtime,
         capabilities=_permissions(reader, fields, runtime),
+        fetches=_fetches(reader, fields, interface),
         limits=_limits(reader, fields.get("limits", {})),
         safety_class=reader.value(fields, "safety_class", "", _safety, DEFAULT_SAFETY),
         side_effects=reader.value(fields, "side_effect", "", _side_effects, DEFAULT_SIDE_EFFECTS),
@@ -132,7 +135,7 @@ def _permissions(reader: _Reader, fields: dict[str, Any], runtime: Runtime) -> C
     for key, kinds in (("read", (FsRead, FsList)), ("write", (FsWrite,))):
         globs: tuple[str, ...] = reader.value(fs, key, "permissions.fs", _area_globs, ())
         granted += [kind(glob) for glob in globs for kind in kinds]
-    net = reader.fields(permissions.get("net", {}), "permissions.net", ("mode",))
+    net = reader.fields(permissions.get("net", {}), "permissions.net", ("mode", "fetch"))
     reader.value(net, "mode", "permissions.net", _net_mode, "none")
     spoken = _LANGUAGES.get(runtime.entrypoint[0].rpartition("/")[2]) if runtime.entrypoint else None
     languages = tuple(map(parse_language, [spoken] if spoken else []))
@@ -144,6 +147,24 @@ def _permissions(reader: _Reader, fields: dict[str, Any], runtime: Runtime) -> C
             f"name files in fs, or one of {', '.join(Language)} in run", Severity.WARNING,
         )  # fmt: skip
     return Capabilities(granted)
+
+
+def _fetches(reader: _Reader, fields: dict[str, Any], interface: dict[str, Any]) -> tuple[str, ...]:
+    """Read which inputs are URLs that the host fetches; each has to be one that a call always brings."""
+    permissions = fields.get("permissions")
+    net = permissions.get("net") if isinstance(permissions, dict) else None
+    if not isinstance(net, dict) or "fetch" not in net:
+        return ()
+    names: tuple[str, ...] = reader.value(net, "fetch", "permissions.net", _input_names, ())
+    inputs = interface.get("inputs")
+    required = inputs.get("required") if isinstance(inputs, dict) else None
+    for name in names:
+        if not isinstance(required, list) or name not in required:
+            reader.note(
+                "invalid_value", "permissions.net.fetch", f"{name!r} is not an input that is required",
+                "require it in interface.inputs",
+            )  # fmt: skip
+    return names
 
 
 def _limits(reader: _Reader, form: Any) -> Stated:
@@ -206,6 +227,14 @@ def _net_mode(value: Any) -> str:
     if value != "none":
         raise _wrong(f"{value!r} is not allowed in schema 1", "write none, and reach the network by brokered requests")
     return "none"
+
+
+def _input_names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_FETCHES:
+        raise _wrong(f"must be a list of at most {MAX_FETCHES} inputs", 'write ["url"]')
+    if not all(isinstance(name, str) and _INPUT_NAME.match(name) for name in value) or len(set(value)) != len(value):
+        raise _wrong("must name inputs, each once, in letters, digits and underscores", 'write ["url"]')
+    return tuple(value)
 
 
 def _safety(value: Any) -> Any:

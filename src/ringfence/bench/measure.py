@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
+from ringfence.bench.fetching import fetch
 from ringfence.bench.gvisor import gvisor
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
 from ringfence.bench.law import law
@@ -34,6 +35,7 @@ CASES: dict[str, Case] = {
     "http_crowd": http_crowd,
     "http_idle": http_idle,
     "http_list": http_list,
+    "fetch": fetch,
     "gvisor": gvisor,
     "neighbours": neighbours,
 }

@@ -52,6 +52,8 @@ class RingfenceError(Exception):
         self.reason = reason or self.default_reason
         self.fix = fix
         self.details = details
+        self.done: object = None
+        """The outcome of what an executor had done when it failed, if anything: it is recorded and charged."""
 
     @property
     def answer(self) -> Answer:

@@ -131,6 +131,8 @@ _CAPABILITY_BLOCKED = {
     "mime": Reason("the content type is not allowed"),
     "redirect": Reason("a redirect leads to where nothing is allowed"),
     "private_address": Reason("the name resolves to an address that is not public"),
+    "request_content": Reason("at this level a request brings neither headers nor a body of its own"),
+    "expansion": Reason("the content unpacks to many times its size"),
     "language": Reason("the language is not allowed"),
 }
 _UNAVAILABLE = {
@@ -165,6 +167,8 @@ _UNAVAILABLE = {
     "connect_failed": Reason("the other side does not accept connections"),
     "bad_answer": Reason("what answered does not speak as a ringfence service does", retryable=False),
     "name_resolution": Reason("the name could not be resolved"),
+    "tls": Reason("the other side cannot show that the name is its own"),
+    "bad_http": Reason("what answered does not speak HTTP, or says things that can be read in two ways"),
     "no_service": Reason("no service of this home is running"),
     "no_attachment": Reason("nobody can stay attached to a run in this kind of box", retryable=False),
     "image_unavailable": Reason("a skill asks for an image that nothing here runs", retryable=False),

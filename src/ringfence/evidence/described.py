@@ -162,6 +162,8 @@ def _describe_code(operation: CodeRun) -> dict[str, Any]:
         form["ports"] = sorted(operation.ports)
     if operation.secrets:
         form["secrets"] = sorted(map(str, operation.secrets))
+    if operation.domains:
+        form["domains"] = sorted(operation.domains)
     if operation.files or operation.inputs:
         form["file_count"] = len(operation.files) + len(operation.inputs)
     if operation.language is Language.BASH:
@@ -238,7 +240,8 @@ def _code_of(record: Record, op: Mapping[str, Any], content: bytes | None) -> Co
     ports = tuple(map(_number, op.get("ports", ())))
     secrets = tuple(map(read_ask, op.get("secrets", ())))
     packages = tuple(map(_text, op.get("packages", ())))
-    return CodeRun(language, code, env=env, packages=packages, ports=ports, secrets=secrets)
+    domains = tuple(map(_text, op.get("domains", ())))
+    return CodeRun(language, code, env=env, packages=packages, ports=ports, secrets=secrets, domains=domains)
 
 
 def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | CannotTell:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.operation import CodeRun
-from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Outcome, Pending, SandboxType
+from ringfence.outcome import Artifact, BrokerOutcome, Destination, ExecutionResult, Outcome, Pending, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation
@@ -21,7 +21,8 @@ MOST_NAME_CHARACTERS: Final = 512
 
 _WORKSPACE: Final = "/workspace"
 _EXACT: Final = 2**53  # what every JSON reader keeps
-_DESTINATION: Final = ("host", "port", "method", "bytes_in", "bytes_out", "decision")
+_DESTINATION: Final = ("host", "port", "method", "address", "status", "bytes_in", "bytes_out", "decision")
+_OF_A_BOX: Final = (*("host", "port", "method", "address", "bytes_in", "bytes_out", "decision", "reason", "count"),)
 # The boxes that are built around an empty network namespace; another kind may have a route in its own.
 _WITHOUT_ROUTE: Final = frozenset({SandboxType.NATIVE, SandboxType.BWRAP, SandboxType.DOCKER, SandboxType.GVISOR})
 _OF_NOTHING: Final = {"algo": "sha256", "b64": "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", "size": 0}
@@ -37,7 +38,7 @@ def observed(operation: Operation, outcome: Outcome) -> dict[str, Any]:
     Paths are relative to `/workspace`, as guest and broker see it. Where output was truncated, its digest, with the
     size in it, is of what was kept, and `bytes` counts what was written. What nobody measured is absent.
     """
-    return _of_broker(outcome) if isinstance(outcome, BrokerOutcome) else _of_box(operation, outcome)
+    return of_broker(outcome) if isinstance(outcome, BrokerOutcome) else _of_box(operation, outcome)
 
 
 def unobserved() -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _of_box(operation: Operation, result: ExecutionResult) -> dict[str, Any]:
         "side_effects": [],
         "files_written": {"paths": [], "complete": result.changes.complete},
         "files_read": _brought(operation),
-        "network": {"destinations": [], "complete": _has_no_route(result)},
+        "network": _reached(result),
         "processes": _processes(result.tasks_peak),
         "cpu_ms": _number(result.cpu_ms),
     }
@@ -148,6 +149,22 @@ def _brought(operation: Operation) -> dict[str, Any]:
     return _names(sorted(brought), complete=False, escaped=_CALLERS)
 
 
+def _reached(result: ExecutionResult) -> dict[str, Any]:
+    """Tell where a run's connections went; one without a way out reached nothing, where its box has no route."""
+    network = result.network
+    if network is None:
+        return {"destinations": [], "complete": _has_no_route(result)}
+    reached: dict[str, Any] = {
+        "destinations": [{key: _plain(value) for key, value in _told(place)} for place in network.destinations],
+        "complete": network.complete and not network.not_shown and _has_no_route(result),
+    }
+    return reached | ({"left_out": network.not_shown} if network.not_shown else {})
+
+
+def _told(place: Destination) -> Iterable[tuple[str, str | int]]:
+    return ((name, value) for name in _OF_A_BOX if (value := getattr(place, name)) != "")
+
+
 def _has_no_route(result: ExecutionResult) -> bool:
     return result.sandbox_type in _WITHOUT_ROUTE and "net" in result.isolation.namespaces
 
@@ -169,7 +186,7 @@ def _outputs(stdout: Mapping[str, Any], stderr: Mapping[str, Any], artifacts: Se
 # --- brokered operations ---
 
 
-def _of_broker(outcome: BrokerOutcome) -> dict[str, Any]:
+def of_broker(outcome: BrokerOutcome) -> dict[str, Any]:
     """Tell what a broker did itself, which is therefore all of it."""
     read: list[str] = []
     written: list[str] = []

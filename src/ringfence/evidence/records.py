@@ -13,7 +13,7 @@ from ringfence.evidence import decided, described, effects
 from ringfence.evidence.correlation import Correlation
 from ringfence.evidence.documents import papers_of
 from ringfence.operation.code import WORKING_DIRECTORY, CodeRun
-from ringfence.outcome import ExecutionResult, Status
+from ringfence.outcome import BrokerOutcome, ExecutionResult, Status
 
 if TYPE_CHECKING:
     from ringfence.authority.levels import IsolationLevel
@@ -192,12 +192,23 @@ def end(begun: Mapping[str, Any], operation: Operation, outcome: Outcome, *, now
     return members
 
 
-def end_by_error(begun: Mapping[str, Any], error: RingfenceError, status: Status, *, now_ms: int) -> Members:
+def end_by_error(
+    begun: Mapping[str, Any],
+    error: RingfenceError,
+    status: Status,
+    *,
+    now_ms: int,
+    done: BrokerOutcome | None = None,
+) -> Members:
     """Return how an execution ended that brought no outcome: refused after it began, failed, or timed out.
 
-    What was refused had no effect and used nothing; of what failed or timed out nobody knows that, and nothing is said.
+    What was refused had no effect and used nothing, unless a broker says what it had `done` by then; of what failed or
+    timed out nobody knows that, and nothing is said.
     """
     ended = {**_ending(begun, now_ms), **_refusal(error, status)}
+    if done is not None:
+        used = {name: getattr(done.used, name) for name in _USED}
+        return {**ended, **effects.of_broker(done), "budget_used": used, "meter": "counted"}
     return {**ended, **_nothing_done()} if status is Status.DENIED else ended
 
 

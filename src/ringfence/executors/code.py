@@ -14,6 +14,7 @@ from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
+from ringfence.executors.shares import shares
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
@@ -22,7 +23,9 @@ from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, Work
 from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # most engines neither open a way out nor lend anything
+    from ringfence.egress.proxy.proxy import Gate
+    from ringfence.executors.ways_out import WaysOut
     from ringfence.masking import Masks
     from ringfence.operation.secret import SecretAsk
     from ringfence.secrets.lending import Lease, Lent
@@ -47,15 +50,20 @@ class CodeExecutor:
     """Implements `ports.Executor` for code, whatever backend the workers come from."""
 
     def __init__(
-        self, pools: Pools, environment: Callable[[tuple[str, ...], str], str], lend: Lend | None = None
+        self,
+        pools: Pools,
+        environment: Callable[[tuple[str, ...], str], str],
+        ways_out: Callable[[], WaysOut] | None = None,
+        lend: Lend | None = None,
     ) -> None:
         """Take workers from `pools` and package environments of a tenant from `environment`, which may be slow.
 
-        `lend` gives a run of a tenant the secrets that it asks for.
+        `ways_out` is asked for when the first run is to reach a host, `lend` when one needs secrets.
         """
         self._pools = pools
         self._lend = lend
         self._environment = environment
+        self._ways_out = ways_out
 
     def capability_domain(self) -> str:
         """Return the domain whose operations are carried out here."""
@@ -77,13 +85,17 @@ class CodeExecutor:
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)
             spec = replace(spec, terminal=True)
+        most_output = ctx.most_output
+        if operation.domains:
+            spec = replace(spec, egress=True)
+            most_output = shares(ctx.most_output, profile.limits)[0]
         env, inputs, masks = operation.env, operation.inputs, None
         if operation.secrets:
             lent = await self._lent(ctx, operation)
             env, inputs, masks = {**env, **lent.env}, {**inputs, **lent.inputs}, lent.masks
         program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
-        job = Job(*program, profile.limits, ctx.most_output, cwd, masks)
+        job = Job(*program, profile.limits, most_output, cwd, masks)
         if not keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
@@ -93,11 +105,17 @@ class CodeExecutor:
                 require_isolation(worker, profile)
                 if operation.files or inputs:
                     await in_a_thread(profile.tenant, worker.place, operation.files, inputs)
-                ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
+                way_out = self._way_out(ctx, operation, worker) if operation.domains else None
+                network = None
+                try:
+                    ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
+                finally:
+                    if way_out is not None:
+                        network = await way_out.close()
                 harvest = Harvest()
                 if worker.left_files():
                     harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
-                result = result_of(ctx.exec_id, worker, ending, harvest, profile)
+                result = replace(result_of(ctx.exec_id, worker, ending, harvest, profile), network=network)
             except WorkerLost as lost:
                 failure = lost
                 # what ended this one, a killed zygote or another run of the session, has ended its siblings too
@@ -121,6 +139,11 @@ class CodeExecutor:
             for number, lease in enumerate(lent.leases):
                 await ctx.evidence.record(leased(ctx, lease, number))
         return lent
+
+    def _way_out(self, ctx: ExecCtx, operation: CodeRun, worker: Worker) -> Gate:
+        if self._ways_out is None:
+            raise InternalError("this engine has no way out of a box")
+        return self._ways_out().open(worker, ctx, operation.domains)
 
 
 async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
-from ringfence.authority.levels import ApprovalMode, Decision, RiskLevel, SideEffect
+from ringfence.authority.levels import ApprovalMode, Decision, NetMode, RiskLevel, SideEffect
 from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
@@ -22,7 +22,7 @@ from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTrav
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
-from ringfence.operation.needs import PortOpen, SecretUse
+from ringfence.operation.needs import HostReach, PortOpen, SecretUse
 from ringfence.operation.path import workspace_path
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
@@ -34,8 +34,8 @@ _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _YES = {
     name: Answer(name, _ALLOW)
     for name in (
-        *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "size"),
-        *("environment", "commands", "consent"),
+        *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
+        *("environment", "commands", "consent", "network"),
     )
 }
 _MOST_SPELLINGS = 256
@@ -89,6 +89,28 @@ def place(case: Case) -> Answer | None:
     return _YES["place"]
 
 
+def network(case: Case) -> Answer | None:
+    """Code reaches hosts where the mode lets it, each of them granted, on no deny list and asked about by no rule."""
+    operation, profile = case.operation, case.profile
+    if not isinstance(operation, CodeRun) or not operation.domains:
+        return None
+    for host in operation.domains:
+        if not profile.capabilities.allows(HostReach(host)):
+            tool = profile.tool_name or "no tool"
+            detail = f"the policy gives {tool} no way to {host}: see network_access and allowed_domains"
+            return Answer("network", _DENY, CapabilityBlocked.code, "domain", detail)
+        if profile.denials.denies_domain(host):
+            return Answer("network", _DENY, CapabilityBlocked.code, "blacklist", f"{host} is on a deny list")
+    if profile.net_mode < NetMode.ALLOWLIST:
+        detail = f"code reaches hosts under net_mode {NetMode.ALLOWLIST}, and it is {profile.net_mode}"
+        return Answer("network", _DENY, CapabilityBlocked.code, "domain", detail)
+    for host in operation.domains:
+        rule = strictest(profile.rules, Subject.DOMAIN, host.removeprefix("*."))
+        if rule is not None and rule.decision is not _ALLOW:
+            return _by_rule(case, rule, host)
+    return _YES["network"]
+
+
 def manifest(case: Case) -> Answer:
     """The tool's manifest declares such operations."""
     refusal = case.profile.declared.refusal(case.operation)
@@ -104,6 +126,9 @@ def manifest(case: Case) -> Answer:
         return Answer("manifest", _DENY, CapabilityBlocked.code, "port", detail)
     if refusal == "path":  # it does declare such operations, elsewhere
         return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
+    if case.operation.kind == "net_http" and case.profile.declared.of("net.http"):  # the same, to other hosts
+        reason = _reason_of(case.operation, refusal)
+        return Answer("manifest", _DENY, CapabilityBlocked.code, reason, f"the {refusal} is none that is listed")
     if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
         return Answer("manifest", _DENY, ToolDenied.code, "argument", refusal)
     detail = (
@@ -133,7 +158,7 @@ def capability(case: Case) -> Answer:
         return Answer("capability", _DENY, CapabilityBlocked.code, "port", f"port {port} is not granted")
     if case.operation.kind == "proc_exec":
         return Answer("capability", _DENY, ToolDenied.code, "argument", refusal)
-    return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation), refusal)
+    return Answer("capability", _DENY, CapabilityBlocked.code, _reason_of(case.operation, refusal), refusal)
 
 
 def deny_lists(case: Case) -> Answer:
@@ -141,7 +166,19 @@ def deny_lists(case: Case) -> Answer:
     refusal = case.profile.denials.refusal(case.operation)
     if refusal is None:
         return _YES["deny_lists"]
-    return Answer("deny_lists", _DENY, CapabilityBlocked.code, "blacklist", refusal)
+    reason = "port" if refusal == "denied_port" else "blacklist"
+    return Answer("deny_lists", _DENY, CapabilityBlocked.code, reason, refusal)
+
+
+def retrieval(case: Case) -> Answer | None:
+    """Below an allow-list a request only ever reads: it brings no header and no body that could carry something out."""
+    if case.operation.kind != "net_http" or case.profile.net_mode >= NetMode.ALLOWLIST:
+        return None
+    request = cast("NetHttp", case.operation)
+    if request.headers or request.body is not None:
+        detail = f"at the level {case.profile.net_mode} a request brings neither headers nor a body"
+        return Answer("retrieval", _DENY, CapabilityBlocked.code, "request_content", detail)
+    return _YES["retrieval"]
 
 
 def size(case: Case) -> Answer | None:
@@ -200,7 +237,11 @@ def policy_rules(case: Case) -> Answer | None:
     rule = _rule_about(case.profile.rules, *subject, script=isinstance(case.operation, CodeRun))
     if rule is None:
         return None
-    why = f"rule {rule.id} decides {rule.decision} about {subject[1][:200]!r}"
+    return _by_rule(case, rule, subject[1])
+
+
+def _by_rule(case: Case, rule: PolicyRule, text: str) -> Answer:
+    why = f"rule {rule.id} decides {rule.decision} about {text[:200]!r}"
     detail = f"{why}: {rule.justification}" if rule.justification else why
     if rule.decision is _DENY:
         return Answer(f"rule {rule.id}", _DENY, ToolDenied.code, "tool_denied", detail)
@@ -225,7 +266,7 @@ def consent(case: Case) -> Answer:
 
 
 RULES: tuple[Rule, ...] = (
-    *(tool, time, place, manifest, grant, deny_lists, capability, size),
+    *(tool, time, place, network, manifest, grant, deny_lists, capability, retrieval, size),
     *(environment, commands, policy_rules, consent),
 )
 
@@ -315,11 +356,11 @@ def _kept_secret(operation: Operation, allowed: Capabilities) -> str | None:
     return next((ask.name for ask in operation.secrets if not allowed.allows(SecretUse(ask.name))), None)
 
 
-def _reason_of(operation: Operation) -> str:
+def _reason_of(operation: Operation, refusal: str) -> str:
     match operation.kind:
         case "code_run":
             return "language"
         case "net_http":
-            return "domain"
+            return refusal if refusal in ("port", "scheme", "method") else "domain"
         case _:
             return "path" if hasattr(operation, "path") else "blocked"

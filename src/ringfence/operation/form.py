@@ -24,10 +24,11 @@ _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
 def demands(operation: Operation) -> tuple[Operation, ...]:
-    """Return what must be allowed for `operation` to be: itself, a page's download, the ports and secrets of code."""
+    """Return what must be allowed for `operation` to be: itself, a page's download, what code reaches and uses."""
     if isinstance(operation, code.CodeRun):
         secrets = (needs.SecretUse(ask.name) for ask in operation.secrets)
-        return (operation, *map(needs.PortOpen, operation.ports), *secrets)
+        reached = map(needs.HostReach, operation.domains)
+        return (operation, *map(needs.PortOpen, operation.ports), *reached, *secrets)
     if isinstance(operation, brokered.BrowserNav):
         return (operation, brokered.NetHttp("GET", operation.url))
     return (operation,)
@@ -57,6 +58,8 @@ def summary(operation: Operation) -> str:
             return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.snapshot_id)}"
         case needs.SecretUse():
             return f"secret.use:{operation.name}"
+        case needs.HostReach():
+            return f"net.http:{operation.host}"
         case needs.PortOpen():
             return f"port.open:{operation.port}"
         case needs.GpuUse():

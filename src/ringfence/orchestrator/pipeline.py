@@ -38,7 +38,7 @@ from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers,
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
-    from ringfence.operation.brokered import Filing, ProcExec
+    from ringfence.operation.brokered import Filing, NetHttp, ProcExec
     from ringfence.operation.form import Operation
     from ringfence.orchestrator.metering import Metering
 
@@ -115,7 +115,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: Filing,
+        operation: Filing | NetHttp,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,
@@ -298,10 +298,13 @@ class Orchestrator:
         if not isinstance(error, RingfenceError):
             # it ran, and nobody knows for how long: all of it is charged
             return records.end_by_cancelling(begun, now_ms=now_ms)
-        if metering is not None and not isinstance(error, TimedOut):
+        done = error.done if isinstance(error.done, BrokerOutcome) else None
+        if metering is not None and done is not None:
+            metering.measured(done)
+        elif metering is not None and not isinstance(error, TimedOut):
             metering.refused()  # what we refuse or fail at has not run
         error.details["evidence_id"] = ctx.envelope_id
-        return records.end_by_error(begun, error, _status_of(error), now_ms=now_ms)
+        return records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=done)
 
     def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
         if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):
@@ -331,14 +334,18 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
             outcome = await executor.execute(ctx, operation)
     except TimeoutError:
         raise TimedOut(f"{operation.kind} took longer than {most:g} s; what it did stands") from None
-    except RingfenceError:
+    except RingfenceError as error:
+        if isinstance(error.done, BrokerOutcome):
+            error.done = _timed(error.done, ctx, loop.time() - began)
         raise
     except Exception as error:
         raise ExecutionFailed(f"{operation.kind}: the executor failed: {type(error).__name__}") from error
-    if isinstance(outcome, BrokerOutcome):
-        used = dataclasses.replace(outcome.used, wall_ms=math.ceil((loop.time() - began) * 1000))
-        return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
-    return outcome
+    return _timed(outcome, ctx, loop.time() - began) if isinstance(outcome, BrokerOutcome) else outcome
+
+
+def _timed(outcome: BrokerOutcome, ctx: ExecCtx, seconds: float) -> BrokerOutcome:
+    used = dataclasses.replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
+    return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
 
 
 def _status_of(error: RingfenceError) -> Status:

@@ -10,12 +10,14 @@ from ringfence.budgets.reservation import MeterSource, Reservation, Usage, usage
 from ringfence.budgets.scope import Chain, ScopeKind, chain
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
-from ringfence.operation.brokered import FsMkdir, FsRead, FsWrite, TmpAlloc
+from ringfence.operation.brokered import FsMkdir, FsRead, FsWrite, NetHttp, TmpAlloc
+from ringfence.operation.code import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.operation.workspace import WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=0, memory_mb_s=1, disk_bytes=0)
+_REQUEST_HEAD = 512  # what a request says beside what its caller brings
 
 
 def chain_of(profile: Profile, session_id: str | None) -> Chain:
@@ -46,6 +48,9 @@ def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
         memory_mb_s=-(-limits.memory_bytes * wall_ms // (MIB * 1000)),
         disk_bytes=limits.disk_bytes,
     )
+    if isinstance(operation, CodeRun) and operation.domains:
+        sent = limits.stdout_bytes + limits.stderr_bytes + limits.max_bytes_out
+        return replace(most, bytes_in=limits.max_bytes_in, bytes_out=sent), replace(_LEAST, bytes_in=1)
     return most, _LEAST
 
 
@@ -61,6 +66,11 @@ def _moved_by(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
             moved = Budget(bytes_out=len(content), file_count=1, disk_bytes=len(content))
         case FsMkdir():
             moved = Budget(file_count=1)
+        case NetHttp():
+            # what is left of the budget is the most that may come; what a request without a body says is counted too
+            brought = sum(map(len, (operation.url, *operation.headers.keys(), *operation.headers.values())))
+            sent = len(operation.body or b"") + brought + _REQUEST_HEAD
+            return Budget(bytes_in=limits.max_bytes_in, bytes_out=sent), Budget(bytes_in=1, bytes_out=sent)
         case TmpAlloc(size_bytes=size):
             moved = Budget(disk_bytes=size)
         case WsSnapshot() | WsRestore():

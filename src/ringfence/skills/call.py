@@ -1,27 +1,31 @@
 """One call of a skill: its inputs become an operation, and what the run left becomes its outputs.
 
-A skill finds its inputs as JSON in `/workspace/inputs/input.json` and on standard input, and its own files below
-`/workspace/inputs/skill`. Its outputs are what it writes to `/workspace/artifacts/output.json`, or else the JSON it
-prints. A skill that runs what the call brings (`["bash", "-lc"]`) has the outputs `status`, `exit_code`, `stdout`,
-`stderr`, `stdout_truncated` and `stderr_truncated`.
+A skill finds its inputs as JSON in `/workspace/inputs/input.json` and on standard input, its own files below
+`/workspace/inputs/skill`, and what its manifest has the host fetch below `/workspace/inputs/fetched`. Its outputs are
+what it writes to `/workspace/artifacts/output.json`, or else the JSON it prints. A skill that runs what the call brings
+(`["bash", "-lc"]`) has the outputs `status`, `exit_code`, `stdout`, `stderr`, `stdout_truncated`, `stderr_truncated`.
 """
 
 from __future__ import annotations
 
 import ast
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ringfence.errors import ExecutionFailed, InvalidRequest
+from ringfence.errors import CapabilityBlocked, ExecutionFailed, InvalidRequest
+from ringfence.operation.brokered import NetHttp
 from ringfence.operation.code import CodeRun, Language
-from ringfence.outcome import ExecutionResult, Status
+from ringfence.outcome import BrokerOutcome, ExecutionResult, Status
 from ringfence.skills import values
 from ringfence.skills.entry import DIRECTORY, Entry, require_image
 from ringfence.skills.skill import Skill, SkillOutcome
 from ringfence.skills.validation import value_problems
 
 OUTPUT: Final = "output.json"
+FETCHED: Final = "fetched"
+"""Where a skill finds what the host fetched for it, below `/workspace/inputs`."""
 # The work directory is the agent's: a `helper.py` in it must not become a part of the skill.
 _OWN_PATH = (
     f"import sys as _s; _s.path[:] = [{DIRECTORY!r}] + "
@@ -29,8 +33,44 @@ _OWN_PATH = (
 )
 
 
-def operation_of(skill: Skill, inputs: object) -> CodeRun:
-    """Return what a call of `skill` runs.
+def fetches_of(skill: Skill, inputs: object) -> dict[str, NetHttp]:
+    """Return what the host is to fetch for a call of `skill`, by the input that names it.
+
+    Raises:
+        InvalidRequest: The inputs are not what the skill's schema says.
+        Unavailable: Nothing here runs the skill's image, or checks its schemas.
+    """
+    names = skill.manifest.fetches
+    if not names:
+        return {}
+    require_image(skill.manifest.runtime)
+    given = values.read(values.to_text(inputs))
+    _require_valid(skill, given)
+    for name in names:
+        if not isinstance(given[name], str):
+            raise InvalidRequest(f"inputs.{name} must be a URL", reason="input_invalid")
+    return {name: NetHttp("GET", given[name]) for name in names}
+
+
+def as_inputs(fetched: Mapping[str, BrokerOutcome]) -> dict[str, bytes]:
+    """Return what was fetched as files for the box: `fetched/<input>`, and where it came from beside it.
+
+    Raises:
+        CapabilityBlocked: The policy keeps contents out of results, and so out of the skill.
+    """
+    files: dict[str, bytes] = {}
+    for name, outcome in fetched.items():
+        if outcome.content is None:
+            raise CapabilityBlocked("the policy keeps contents out of results, so a skill gets nothing to read")
+        told = {key: value for key, value in outcome.out.items() if key not in ("preview", "digest")}
+        told["sha256"] = b64decode(outcome.out["digest"]["b64"]).hex()
+        files[f"{FETCHED}/{name}"] = outcome.content
+        files[f"{FETCHED}/{name}.json"] = values.to_text(told)
+    return files
+
+
+def operation_of(skill: Skill, inputs: object, fetched: Mapping[str, bytes] | None = None) -> CodeRun:
+    """Return what a call of `skill` runs; `fetched` are files that the host brought for it.
 
     Raises:
         InvalidRequest: The inputs are not what the skill's schema says.
@@ -41,6 +81,7 @@ def operation_of(skill: Skill, inputs: object) -> CodeRun:
     given = values.read(text)
     _require_valid(skill, given)
     files = {"input.json": text} | {f"skill/{name}": content for name, content in skill.files.items()}
+    files |= fetched or {}
     entry = skill.entry
     if entry.source is not None:
         return _brought(entry, entry.source, given, files)

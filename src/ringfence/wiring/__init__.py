@@ -32,6 +32,7 @@ from ringfence.journal.room import require_room
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Clock
 from ringfence.stores.keepsakes import Keepsakes
+from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
 from ringfence.wiring.settings import Settings as Settings
 from ringfence.workspaces.home import default_home as default_home
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
     from ringfence.content import ContentStore
     from ringfence.database.port import Database
     from ringfence.executors.fs import FsExecutor
+    from ringfence.executors.net import NetExecutor
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.proposals import ProposalExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
+    from ringfence.executors.ways_out import WaysOut
     from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from ringfence.risk.policy import UnifiedRiskPolicy
 
 DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
-"""What can be switched off; `net` and `browser` have nothing behind them in this version."""
+"""What can be switched off; `browser` has nothing behind it in this version."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
 _Part = TypeVar("_Part")
@@ -87,6 +90,7 @@ class Engine:
     grants: Once[GrantDoor] | None = None
     journal: Journal | None = None
     background: Once[Registry] | None = None
+    ways_out: Once[WaysOut] | None = None
 
     def processes(self) -> Registry:
         """Return the processes that run in the background.
@@ -117,21 +121,24 @@ class Engine:
             ending.callback(self.pools.close)
             if self.temporary is not None and self.temporary.made is not None:
                 ending.callback(self.temporary.made.close)
+            if self.ways_out is not None and self.ways_out.made is not None:
+                ending.callback(self.ways_out.made.close)
 
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
     clock = SystemClock()
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
-    code, pools = build_box(settings)
+    ways_out = Once(lambda: box.make_ways_out(settings))
+    code, pools = build_box(settings, ways_out)
     temporary = Once(lambda: make_tmp_broker(settings.home))
     database = open_database(settings.home, settings.database)
     journal = make_journal(settings, database, clock)
     background = Once(lambda: make_registry(journal, clock))
     executors = {
         domain: executor
-        for domain, executor in make_executors(settings.files_home, code, temporary, background).items()
-        if domain not in settings.switched_off
+        for domain, executor in make_executors(settings, code, temporary, background).items()
+        if domain.partition(".")[0] not in settings.switched_off
     }
     service = settings.budget_service
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
@@ -146,7 +153,7 @@ def build(settings: Settings) -> Engine:
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, pools, authority, temporary, door, journal, background)
+    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out)
 
 
 def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
@@ -232,8 +239,11 @@ def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     return GrantDoor(verifier, calls)
 
 
-def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], processes: Once[Registry]) -> Executors:
+def make_executors(
+    settings: Settings, code: CodeExecutor, temporary: Once[TmpBroker], processes: Once[Registry]
+) -> Executors:
     """Return what carries out each domain; what is not for code is imported when it is first asked for."""
+    home = settings.files_home
 
     def make_fs() -> FsExecutor:
         from ringfence.executors.fs import FsExecutor
@@ -260,6 +270,11 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], p
 
         return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
 
+    def make_net() -> NetExecutor:
+        from ringfence.executors.net import NetExecutor
+
+        return NetExecutor(settings.net)
+
     code_or_cell = CodeOrCell(code, processes)
     return {
         "code": lambda: code_or_cell,
@@ -268,6 +283,7 @@ def make_executors(home: Path, code: CodeExecutor, temporary: Once[TmpBroker], p
         "proposals": Once(make_proposals),
         "tmp": Once(make_tmp),
         "proc": Once(make_proc),
+        "net.http": Once(make_net),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from ringfence.ports import Backend, WorkerSpec
 from ringfence.wiring.settings import Settings
 
 if TYPE_CHECKING:
+    from ringfence.executors.ways_out import WaysOut
     from ringfence.isolation.linux.outfit import Outfit
     from ringfence.operation.secret import SecretAsk
     from ringfence.secrets.lending import Lent
@@ -25,15 +27,14 @@ if TYPE_CHECKING:
     from ringfence.workspaces.session import SessionWorkspace
 
 
-def build_box(settings: Settings) -> tuple[CodeExecutor, Pools]:
+def build_box(settings: Settings, ways_out: Callable[[], WaysOut] | None = None) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
     pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
-    environment = partial(_build_environment, settings.home)
-    return CodeExecutor(pools, environment, partial(_lend, settings.home)), pools
 
+    def environment(packages: tuple[str, ...], tenant: str) -> str:
+        return build_environment(packages, settings.home, tenant)
 
-def _build_environment(home: Path, packages: tuple[str, ...], tenant: str) -> str:
-    return build_environment(packages, home, tenant)
+    return CodeExecutor(pools, environment, ways_out, partial(_lend, settings.home)), pools
 
 
 def _lend(home: Path, tenant: str, asks: tuple[SecretAsk, ...]) -> Lent:
@@ -48,6 +49,14 @@ def registry_of(home: Path) -> Registry:
     from ringfence.secrets.registry import Registry
 
     return Registry(home, SystemClock())
+
+
+def make_ways_out(settings: Settings) -> WaysOut:
+    """Return the proxy through which code reaches what it was granted."""
+    from ringfence.egress.proxy.proxy import Proxy
+    from ringfence.executors.ways_out import WaysOut
+
+    return WaysOut(Proxy(), settings.net.nat64)
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.egress.settings import NetSettings
 from ringfence.isolation.pool.decide import PoolPolicy
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Settings:
     """Whose instances code runs in where `aio` is asked for; its owner starts and stops it."""
     workspace_root: Path | None = None
     """Where the files of projects lie instead of in this home."""
+
+    net: NetSettings = field(default_factory=NetSettings)
+    """How this host reaches other ones."""
 
     @property
     def files_home(self) -> Path:

@@ -24,11 +24,11 @@ from ringfence.outcome import ExecutionResult, Status
 OFFERS = {offer.name: offer for offer in BUILT_IN}
 NAMES = {
     "run_code", "run_shell", "read_file", "write_file", "list_files",
-    "start_process", "read_process", "send_process", "kill_process",
+    "start_process", "read_process", "send_process", "kill_process", "fetch_url",
 }  # fmt: skip
 
 
-def test_the_built_in_tools_are_those_of_the_interfaces_but_for_the_way_out() -> None:
+def test_the_built_in_tools_are_those_of_the_interfaces() -> None:
     assert OFFERS.keys() == NAMES
 
 
@@ -130,7 +130,7 @@ def test_a_refusal_is_what_the_output_schema_of_every_tool_says(name: str) -> No
     schema = OFFERS[name].output_schema
     assert schema is not None
     for error in (Denied("no", fix="ask"), QuotaExceeded("x" * 10_000, reason="calls", left=0)):
-        result = refusal(error, OFFERS[name].needs({"path": "work/a"}))
+        result = refusal(error, OFFERS[name].needs({"path": "work/a", "url": "https://example.com/"}))
         Draft202012Validator(dict(schema)).validate(result.structured_content)
         assert result.is_error
         assert len(json.dumps(result.structured_content)) < 5000

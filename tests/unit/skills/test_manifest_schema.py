@@ -98,7 +98,7 @@ def test_the_schema_knows_every_limit_there_is() -> None:
 def test_every_shipped_skill_and_the_template_are_without_a_mistake() -> None:
     shelved = Shelf(()).read()
     assert shelved.findings == ()
-    assert list(shelved.skills) == ["file.search", "python.run", "shell.run"]
+    assert list(shelved.skills) == ["file.search", "python.run", "shell.run", "web.fetch"]
     for form in [
         *(skill.manifest.text for skill in shelved.skills.values()),
         (SHIPPED / "_template" / "manifest.json").read_bytes(),

@@ -40,6 +40,8 @@ _RUN_OPTIONS = """\
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
   --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
+  --allow-domain D      let the program reach the host D, or with *.D all below it, as far as the policy grants it;
+                        repeatable; without it there is no network
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
   --dry-run             show on standard error what the run would change in the project, and change nothing
@@ -260,7 +262,7 @@ ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and pr
 ringfence skill new ID [--skills DIR]                            make one from the template
 
 A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
-file.search) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
+file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
 validate is a skill, or a directory of skills.
 
   --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}

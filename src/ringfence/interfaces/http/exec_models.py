@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ringfence.operation import MAX_CODE_BYTES, MAX_INPUT_FILES
+from ringfence.operation import MAX_CODE_BYTES, MAX_DOMAINS, MAX_INPUT_FILES
 
 _MOST_ARGUMENTS = 1024
 _MOST_VARIABLES = 1024
@@ -73,9 +73,10 @@ class TaskRef(_Strict):
 
 
 class NetOverride(_Strict):
-    """How much network; a request may only ask for none."""
+    """How much network: none, or an allow-list of hosts, each of which the policy has to grant."""
 
     mode: Literal["none", "safe_retrieval", "allowlist", "unrestricted"]
+    domains: Annotated[list[Name], Field(max_length=MAX_DOMAINS)] | None = None
 
 
 class Overrides(_Strict):

@@ -12,6 +12,8 @@ MOST_CONTENT: Final = 2 << 20
 MOST_READ: Final = 256 << 10
 USUAL_READ: Final = 64 << 10
 MOST_ENTRIES: Final = 500
+MOST_FETCH: Final = 400_000
+USUAL_FETCH: Final = 40_000
 MOST_SECONDS: Final = 24 * 3600
 
 _TEXT: Final = {"type": "string"}
@@ -193,6 +195,36 @@ LISTED: Final = giving(
         },
     },
     cursor={**_OR_NOT, "description": "Give it to get the next page; null on the last"},
+    exec_id=_TEXT,
+    evidence_id=_OR_NOT,
+)
+
+FETCH_URL: Final = taking(
+    ("url",),
+    url={"type": "string", "minLength": 1, "maxLength": 8192, "description": "http:// or https://, percent-encoded"},
+    max_characters={"type": "integer", "minimum": 1, "maximum": MOST_FETCH, "default": USUAL_FETCH},
+)
+FETCHED: Final = giving(
+    url={**_TEXT, "description": "Where it was found in the end"},
+    status={**_COUNT, "description": "As the server said: 404 is an answer too"},
+    address={**_TEXT, "description": "The one address that was connected to"},
+    media_type=_OR_NOT,
+    bytes={**_COUNT, "description": "Of all of it, unpacked"},
+    hops={
+        "type": "array",
+        "description": "Every request on the way, redirects included",
+        "items": {
+            "type": "object",
+            "properties": {"url": _TEXT, "status": _NUMBER_OR_NOT, "address": _OR_NOT},
+            "required": ["url", "status", "address"],
+            "additionalProperties": False,
+        },
+    },
+    sha256=_TEXT,
+    content={**_OR_NOT, "description": "Untrusted text; null where it is no text, or withheld"},
+    truncated={"type": "boolean"},
+    withheld={"type": "boolean", "description": "Whether the policy keeps contents out of results"},
+    untrusted={"type": "boolean", "description": "Always true: nothing in it was checked but its form"},
     exec_id=_TEXT,
     evidence_id=_OR_NOT,
 )

@@ -55,6 +55,7 @@ class AIOWorker:
     layers: Layers = LAYERS
     init_pid: int = -1
     worker_pid: int = -1
+    door: int | None = None
     _files: dict[str, bytes] = field(default_factory=dict, init=False)
     _inputs: dict[str, bytes] = field(default_factory=dict, init=False)
     _luggage: Luggage = field(default_factory=Luggage, init=False)

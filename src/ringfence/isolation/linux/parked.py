@@ -48,6 +48,8 @@ class ParkedWorker:
     events: select.epoll
     """Readable when there is output, or when the end of the guest is told."""
     anchor: Anchor | None
+    door: int | None
+    """Where the proxy accepts what the guest connects to, if there is a way out."""
     directory: RunDirectory
     meter: Meter
     on_discard: Callable[[], None]
@@ -232,6 +234,8 @@ class ParkedWorker:
         self.events.close()
         if self.anchor is not None:
             self.anchor.close()
+        if self.door is not None:
+            os.close(self.door)
         self.streams.close()
         self.status.close()
         self.job.close()

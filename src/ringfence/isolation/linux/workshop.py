@@ -198,9 +198,10 @@ class Workshop:
             worker_pid = heard.sealed()
             meter.roots = (box.init_pid, worker_pid)
             box.directory.arrive(heard.take())
+            anchor_fd, door = heard.rest(with_door=box.spec.egress)
             anchor = None
-            if heard.received:
-                anchor = Anchor(heard.received[0])
+            if anchor_fd is not None:
+                anchor = Anchor(anchor_fd)
                 meter.anchor_pid = anchor.pid
                 wait_until_at_rest(anchor.pid)
             layers = self._observe(worker_pid, box, cgroups)
@@ -231,6 +232,7 @@ class Workshop:
             streams=box.ends.streams,
             events=events,
             anchor=anchor,
+            door=door,
             directory=box.directory,
             meter=meter,
             on_discard=discard,
@@ -335,7 +337,7 @@ class _Heard:
         self._decoder = Decoder(limit=4096)
         self._messages: list[tuple[Kind, int]] = []
         self.received: list[int] = []
-        """Descriptors that came with the words: of the run's own file system, and of its anchor if there is one."""
+        """Descriptors that came with the words: the run's own file system, then its anchor and its door, if any."""
 
     def sealed(self) -> int:
         """Wait until the worker is sealed; return its pid, as the kernel attached it."""
@@ -346,6 +348,13 @@ class _Heard:
         if not self.received:
             raise InternalError("a worker kept its file system to itself")
         return self.received.pop(0)
+
+    def rest(self, *, with_door: bool) -> tuple[int | None, int | None]:
+        """Return the anchor, if there is one, and the door, if there is to be one; they stay in this one's care."""
+        if with_door and not self.received:
+            raise InternalError("a worker that was to have a way out handed over none")
+        others = self.received[:-1] if with_door else self.received
+        return (others[0] if others else None), (self.received[-1] if with_door else None)
 
     def let_go(self) -> None:
         """Close what nobody took."""
@@ -367,7 +376,7 @@ class _Heard:
         return pid
 
     def _listen(self) -> None:
-        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * _DESCRIPTOR.size)
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(3 * _DESCRIPTOR.size)
         try:
             data, ancillary, flags, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:

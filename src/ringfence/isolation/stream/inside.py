@@ -21,6 +21,7 @@ from ringfence.isolation.protocol import Decoder, Kind, encode
 from ringfence.isolation.stream import inside_seal as sealing
 from ringfence.isolation.stream.inside_files import Trees
 from ringfence.isolation.stream.inside_meter import Meter
+from ringfence.isolation.stream.inside_ports import Doors
 from ringfence.isolation.stream.inside_relay import Guest, Stream, bury_the_rest, kill_the_rest, listen_for_deaths
 from ringfence.isolation.stream.wire import AREAS
 
@@ -236,6 +237,7 @@ class _Run:
         self._job: socket.socket | None = job
         self._deaths = deaths
         self._trees = trees
+        self._doors = Doors(stream)
         self._apart = apart
         self._meter = Meter()
         self._decoder = Decoder()
@@ -268,6 +270,7 @@ class _Run:
                 poll.register(fd, select.POLLIN | (select.POLLOUT if fd == guest.stdin and guest.wants_input else 0))
         if self._job is not None:
             poll.register(self._job, select.POLLIN)
+        self._doors.watch(poll)
         timeout = None if self._most_cpu_us is None else _LOOK_SECONDS * 1000
         ready = dict(poll.poll(timeout))
         if self._job is not None and self._job.fileno() in ready:
@@ -281,6 +284,7 @@ class _Run:
         if stream.inlet in ready:
             for kind, payload in stream.heard():
                 self._obey(kind, payload)
+        self._doors.see_to(ready)
         if self._deaths in ready:
             os.read(self._deaths, 4096)
         self._look()
@@ -326,6 +330,8 @@ class _Run:
             self._guest.signal(int(payload))
         elif kind is Kind.RESIZE:
             self._guest.resize(*map(int, payload.split()))
+        elif kind in (Kind.DIAL, Kind.FLOW, Kind.ROOM):
+            self._doors.obey(kind, payload)
         elif kind is Kind.END:
             kill_the_rest()
         elif kind in (Kind.ENTRY, Kind.PIECE, Kind.PLACED) and self._most_cpu_us is None:

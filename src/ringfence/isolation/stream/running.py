@@ -104,6 +104,8 @@ class Conversation:
         if self._controls is not None:
             self._controls.begin()
         self._look_again_later()
+        if self._talk.has_heard:  # before it had its job, so no loop will wake us for it
+            self._listen()
         self.write_soon()
 
     def end(self) -> None:
@@ -144,7 +146,7 @@ class Conversation:
         self._patience = self._loop.call_later(END_SECONDS, self._lose_patience)
 
     def _lose_patience(self) -> None:
-        self._worker.line.kill()
+        self._worker.kill_container()
         # an engine that hangs must not hang us: what it has not told by then it never will
         self._patience = self._loop.call_later(END_SECONDS, self._finish)
 
@@ -206,9 +208,13 @@ class Conversation:
                 self._worker.kill("budget")
 
     def _disbelieve(self) -> None:
-        """End a container that says what no init of ours says; nothing more of it is heard."""
+        """End a container that says what no init of ours says; nothing more of it is heard.
+
+        It may have done anything with the job, so nobody else is given it.
+        """
         self.farewell = None
-        self._worker.line.kill()
+        self.has_started = True
+        self._worker.kill_container()
         self._finish()
 
     def _look_again_later(self) -> None:

@@ -1,0 +1,143 @@
+"""The network broker: an agent's request, sent by the host under the rules of safe retrieval, recorded hop by hop."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ringfence.authority.levels import Decision, RiskLevel
+from ringfence.authority.profile import Profile
+from ringfence.egress.addresses import AddressRules
+from ringfence.egress.asking import Ask
+from ringfence.egress.caps import RetrievalCaps
+from ringfence.egress.dialing import Dialer, own_of, system_addresses
+from ringfence.egress.media import charset, safe_filename
+from ringfence.egress.retrieval import Hop, Retrieved, Retriever, Rules, Trail
+from ringfence.egress.settings import NetSettings
+from ringfence.egress.urls import url_of
+from ringfence.errors import CapabilityBlocked, RingfenceError
+from ringfence.executors.beside import while_wanted
+from ringfence.guard import rules as guard
+from ringfence.operation.brokered import NetHttp
+from ringfence.operation.target import target
+from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
+from ringfence.ports import ExecCtx
+
+_MOST_PREVIEW = 2000
+# what is asked again about where a redirect leads; time and consent were asked about the call
+_ABOUT_A_REDIRECT = (guard.manifest, guard.grant, guard.deny_lists, guard.capability, guard.policy_rules)
+
+
+class NetExecutor:
+    """Implements `ports.Executor` for requests; it keeps nothing between one and the next."""
+
+    def __init__(self, settings: NetSettings) -> None:
+        """Leave the host as `settings` say."""
+        self._settings = settings
+        self._dial = settings.dial or Dialer(settings.ca_file)
+        self._addresses_of = settings.lookup or system_addresses
+
+    def capability_domain(self) -> str:
+        """Return the domain whose operations are carried out here."""
+        return "net.http"
+
+    async def execute(self, ctx: ExecCtx, operation: NetHttp) -> BrokerOutcome:
+        """Send `operation`, follow its redirects as far as the profile goes, and return what came.
+
+        Raises:
+            CapabilityBlocked: A name, an address, a redirect or the answer is none that the profile allows.
+            Unavailable: Nobody answers, or not as HTTP says.
+            TimedOut: It takes longer than the profile allows.
+        """
+        profile, trail = ctx.profile, Trail()
+        ask = Ask(operation.method, target(operation.url), operation.headers, operation.body)
+        retriever = Retriever(partial(while_wanted, profile.tenant, self._addresses_of), self._dial)
+        try:
+            found = await retriever.fetch(ask, self._rules(profile, ask), trail)
+        except RingfenceError as error:
+            error.done = BrokerOutcome("net_http", {}, None, _used(trail), _effects(trail))
+            raise
+        out = {**_told(found, trail), **_shown(found, inline=profile.output_inline)}
+        content = found.content if profile.output_inline else None
+        return BrokerOutcome("net_http", out, content, _used(trail), _effects(trail))
+
+    def _rules(self, profile: Profile, first: Ask) -> Rules:
+        return Rules(
+            addresses=AddressRules.of(profile.denials, profile.dangers, nat64=self._settings.nat64),
+            caps=RetrievalCaps.of(profile.limits),
+            media=profile.mime_allow,
+            own=own_of,
+            may_follow=partial(_judge_redirect, profile, first),
+        )
+
+
+def _judge_redirect(profile: Profile, first: Ask, ask: Ask) -> None:
+    """Ask the guard about a redirect as about a request of its own.
+
+    Raises:
+        CapabilityBlocked: It says no, or that somebody would have to be asked.
+    """
+    if profile.dangers and ask.where.origin != first.where.origin:  # a person agreed to what they were shown
+        raise CapabilityBlocked(
+            f"a redirect leads to {ask.where.host}, which nobody agreed to", reason="redirect", host=ask.where.host
+        )
+    operation = NetHttp(ask.method, url_of(ask.where), ask.headers, ask.body)
+    case = guard.Case(profile, operation, 0, RiskLevel.HIGH, RiskLevel.HIGH)
+    for rule in _ABOUT_A_REDIRECT:
+        answer = rule(case)
+        if answer is not None and answer.decision is not Decision.ALLOW:
+            raise CapabilityBlocked(
+                f"a redirect leads to {ask.where.host}: {answer.detail}",
+                reason="redirect",
+                host=ask.where.host,
+                refused=answer.reason or "",
+            )
+
+
+def _told(found: Retrieved, trail: Trail) -> dict[str, Any]:
+    """Return where the content came from and what it is, as far as the server can be believed."""
+    last = trail.hops[-1]
+    return {
+        "url": url_of(last.where),
+        "status": found.head.status,
+        "address": last.address,
+        "hops": [{"url": url_of(hop.where), "status": hop.status, "address": hop.address} for hop in trail.hops],
+        "media_type": found.media_type,
+        "charset": charset(found.head.get("content-type")),
+        "filename": safe_filename(found.head.get("content-disposition")),
+        "bytes": len(found.content),
+        "raw_bytes": found.raw_bytes,
+        "digest": Digest.of(found.content).to_dict(),
+        "untrusted": True,
+    }
+
+
+def _shown(found: Retrieved, *, inline: bool) -> dict[str, Any]:
+    """Return the beginning of what is text, where the policy lets content into results."""
+    kind = found.media_type or ""
+    is_text = kind.startswith("text/") or kind.endswith(("json", "xml", "yaml", "javascript", "toml"))
+    shown = found.content[: _MOST_PREVIEW * 4].decode("utf-8", "replace")[:_MOST_PREVIEW] if inline and is_text else ""
+    return {"preview": shown}
+
+
+def _used(trail: Trail) -> Budget:
+    return Budget(bytes_in=trail.bytes_in, bytes_out=trail.bytes_out)
+
+
+def _effects(trail: Trail) -> tuple[Effect, ...]:
+    return tuple(Effect("network", _meta(hop)) for hop in trail.hops)
+
+
+def _meta(hop: Hop) -> dict[str, str | int]:
+    """Describe a hop for the record: whom it was for and what was decided, without path, query or content."""
+    known: dict[str, str | int | None] = {
+        "host": hop.where.host,
+        "port": hop.where.port,
+        "method": hop.method,
+        "address": hop.address,
+        "status": hop.status,
+        "bytes_out": hop.bytes_out,
+        "bytes_in": hop.bytes_in,
+        "decision": hop.decision,
+    }
+    return {name: value for name, value in known.items() if value is not None}
