@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import aio_client, container_engine, mcp_programs, net_lab, postgres_server
+from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
 from ringfence.errors import IsolationUnavailable
+from ringfence.images.archive import default_cache
 from ringfence.images.rootfs import cannot_build
 from ringfence.isolation.gvisor import runsc
 
@@ -68,9 +69,12 @@ def docker_engine() -> Iterator[container_engine.Engine]:
 
 
 @pytest.fixture(scope="session")
-def gvisor_image() -> None:
-    """Have the image that every `isolation="gvisor"` needs, built and cached as a user of it would."""
+def gvisor_image() -> Iterator[None]:
+    """Have the image that every `isolation="gvisor"` needs, also in an application with another home directory."""
     container_engine.sandbox_rootfs()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(default_cache().parents[1]))
+        yield
 
 
 class Databases:
@@ -168,6 +172,10 @@ def _btrfs() -> str | None:
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
 
 
+def _egress_lab() -> str | None:
+    return egress_lab.missing()
+
+
 def _net_lab() -> str | None:
     return net_lab.missing()
 
@@ -194,6 +202,7 @@ CHECKS = {
     "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
     "gcc": _gcc,
+    "egress_lab": _egress_lab,
     "net_lab": _net_lab,
     "systemd": _systemd,
 }

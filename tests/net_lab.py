@@ -127,6 +127,9 @@ ANSWERS: dict[str, Answer] = {
     "/bomb-of-bombs": raw(plain(gzip.compress(gzip.compress(bytes(1 << 20))), "Content-Encoding: gzip, gzip")),
     "/drip": dripping,
     "/endless": endless,
+    "/all-frame": lambda connection, _: connection.sendall(
+        TEXT + b"Transfer-Encoding: chunked\r\n\r\n" + (b"1;" + b"x" * 200 + b"\r\na\r\n") * 20_000 + b"0\r\n\r\n"
+    ),
     "/long-head": raw(OK + b"X: " + b"a" * 100_000 + b"\r\n\r\n"),
     "/longer-head": raw(OK + b"X: " + b"a" * 40_000 + b"\r\n\r\n"),
     "/endless-head": lambda connection, _: connection.sendall(OK + b"X: " + b"a" * (8 << 20)),

@@ -28,8 +28,8 @@ UNPRIVILEGED = 0x7246_FFFD  # as whom the box is built: root's own id in it woul
 _numbers = itertools.count()
 
 
-def argv(spec: WorkerSpec, inputs: Path | None, command: Sequence[str], name: str) -> list[str]:
-    """Return the command line of a box as a container engine would build it."""
+def argv(spec: WorkerSpec, inputs: Path | None, command: Sequence[str], name: str, usr: str = "/usr") -> list[str]:
+    """Return the command line of a box as a container engine would build it, with `usr` as the /usr of its image."""
     size = ["--size", str(spec.disk_bytes)]
     places = ("/workspace/work", "/workspace/artifacts", "/home/sandbox", "/tmp", "/dev/shm")
     tmpfs = [word for place in places for word in (*size, "--tmpfs", place)]
@@ -47,7 +47,7 @@ def argv(spec: WorkerSpec, inputs: Path | None, command: Sequence[str], name: st
         *("bwrap", "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--as-pid-1", "--new-session"),
         *("--die-with-parent", "--clearenv", "--setenv", "PATH", "/image:/usr/local/bin:/usr/bin:/bin"),
         *("--hostname", name),
-        *("--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
+        *("--ro-bind", usr, "/usr", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
         *(word for where, says in links.items() for word in ("--symlink", says, where)),
         *("--proc", "/proc", "--dev", "/dev"),
         *tmpfs,
@@ -67,13 +67,14 @@ class Box:
         *,
         command: Sequence[str] = COMMAND,
         name: str = "rf-test",
+        usr: str = "/usr",
         wrap: Callable[[list[str]], list[str]] = list,
     ) -> None:
         who: dict[str, Any] = {}
         if os.geteuid() == 0:
             who = {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
         self.process = subprocess.Popen(
-            wrap(argv(spec, inputs, command, name)),
+            wrap(argv(spec, inputs, command, name, usr)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests import aio_client
@@ -174,3 +175,32 @@ def test_a_session_that_is_not_there_is_an_answer_the_client_can_read(
 ) -> None:
     told = client(call, **arguments)
     assert (told["success"], told["data"]["error_type"], told["data"]["errno_name"]) == (False, "not_found", "ENOENT")
+
+
+@pytest.mark.parametrize("flavour", ["sync", "async"])
+@pytest.mark.parametrize("way", ["header", "bearer", "query", "none"])
+def test_the_client_brings_its_key_in_each_of_three_ways(service: Service, flavour: str, way: str) -> None:
+    key = service.make_key("agent", "acme")
+    headers = {"header": {"X-AIO-API-Key": key}, "bearer": {"Authorization": f"Bearer {key}"}}.get(way, {})
+    url, query = f"http://127.0.0.1:{service.port}", key if way == "query" else ""
+    with aio_client.connected(url, flavour=flavour, query=query, **headers) as connected:
+        if way != "none":
+            assert connected("bash.exec", command="echo in")["data"]["stdout"] == "in\n"
+            return
+        with pytest.raises(aio_client.Raised) as raised:
+            connected("bash.exec", command="echo in")
+        assert (raised.value.kind, raised.value.status) == ("ApiError", 401)
+        assert raised.value.body["success"] is False
+
+
+def test_a_service_that_ends_takes_what_runs_in_sessions_with_it(tmp_path: Path) -> None:
+    with serving(tmp_path, "--aio", RINGFENCE_SERVER_DRAIN_SECONDS="0.2") as ending:
+        for path, body in (
+            ("bash/exec", {"command": "sleep 60", "async_mode": True}),
+            ("shell/exec", {"command": "sleep 60", "async_mode": True}),
+            ("jupyter/execute", {"code": "1", "session_id": "open"}),
+        ):
+            assert ending.ask("POST", f"/v1/{path}", body).json["success"]
+        assert ending.end() == 0
+        assert "Traceback" not in "".join(ending.said)
+        assert "Task" not in "".join(ending.said)

@@ -172,6 +172,10 @@ def test_javascript_is_run_and_keeps_no_state(client: Client) -> None:
     assert run["stdout"] == "2\n"
     refused = client("code.execute_code", language="javascript", code="1", stateful=True)
     assert (refused["success"], refused["data"]["error_type"]) == (False, "not_available")
+    code = "const fs = require('fs'); console.log(fs.readFileSync(0) + fs.readFileSync('given.txt')); process.exit(4)"
+    node = client("nodejs.execute_code", code=code, stdin="in, ", files={"given.txt": "file"})["data"]
+    assert (node["stdout"], node["exit_code"], node["status"]) == ("in, file\n", 4, "error")
+    assert client("nodejs.execute_code", code="1", session_id="s")["success"] is False
 
 
 def test_cells_share_the_variables_of_their_session(client: Client) -> None:
@@ -237,6 +241,8 @@ def test_tools_and_skills_are_listed_and_called(client: Client) -> None:
         ("sandbox.list_hooks", {}),
         ("sandbox.get_nodejs_packages", {}),
         ("nodejs.get_info", {}),
+        ("nodejs.list_sessions", {}),
+        ("nodejs.create_session", {}),
         ("skills.clear_skills", {}),
         ("skills.register_skills", {"file": ("a.zip", b"x")}),
     ],

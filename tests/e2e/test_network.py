@@ -59,6 +59,8 @@ async def by_manager(at: Path) -> Any:
         return {"out": dict(outcome.out), "kept": bytes(kept).decode(), "refused": refused}
 
 
+# in the lab an ordinary user is root of a namespace without other users, in which no session's files can be had
+@pytest.mark.needs("root")
 def test_a_manager_fetches_saves_and_refuses(lab: Lab, tmp_path: Path) -> None:
     told = lab.inside(__file__, "by_manager", tmp_path)
     found = told["returned"]
@@ -106,7 +108,11 @@ async def by_http(at: Path) -> Any:
             return answer.status, answer.json
 
         good = ask(method="GET", url="http://web.x.test/")
+        async with SandboxManager("p", url=f"http://127.0.0.1:{service.port}", api_key=service.key) as distant:
+            far = await distant.fetch_url("http://web.x.test/to?to=/json", save_as="work/a.json")
+            kept = await distant.workspace.read("a.json")
         return {
+            "far": [far.out["status"], len(far.out["hops"]), bytes(kept).decode()],
             "good": [good[0], good[1]["out"]["address"], good[1]["content_b64"]],
             "metadata": [ask(method="GET", url=METADATA)[index] for index in (0, 1)],
             "headers": [ask(method="GET", url="http://web.x.test/", headers={"X": "y"})[index] for index in (0, 1)],
@@ -121,6 +127,7 @@ def test_the_service_fetches_and_says_why_not(lab: Lab, tmp_path: Path) -> None:
     assert (found["metadata"][0], found["metadata"][1]["reason"]) == (403, "private_address")
     assert (found["headers"][0], found["headers"][1]["reason"]) == (403, "request_content")
     assert found["silent"] == 503
+    assert found["far"] == [200, 2, '{"a": 1}'], "a manager with an address fetches through its service"
     assert set(told["reached"]) <= {PUBLIC, "127.0.0.1"}
 
 
@@ -168,7 +175,7 @@ async def by_skill(at: Path) -> Any:
         return {"outputs": page.outputs, "reason": page.reason, "refused": refused, "error": page.result.stderr}
 
 
-@pytest.mark.needs("native")
+@pytest.mark.needs("native", "root")
 def test_the_skill_reads_a_page_in_a_box_without_network(lab: Lab, tmp_path: Path) -> None:
     told = lab.inside(__file__, "by_skill", tmp_path)
     found = told["returned"]

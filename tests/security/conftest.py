@@ -14,6 +14,7 @@ import pytest
 
 import ringfence
 from ringfence.isolation.docker.backend import DOES_NOT_KEEP as DOCKER_DOES_NOT_KEEP
+from ringfence.isolation.gvisor.backend import DOES_NOT_KEEP as GVISOR_DOES_NOT_KEEP
 from ringfence.isolation.linux.seccomp.numbers import machine_named
 from ringfence.outcome import ExecutionResult
 
@@ -83,7 +84,7 @@ def only_what_is_promised(request: pytest.FixtureRequest) -> None:
 
 def does_not_keep(backend: str) -> Mapping[str, str]:
     """Return what a kind of box says, in its code, that it does not keep."""
-    return DOCKER_DOES_NOT_KEEP if backend == "docker" else {}
+    return {"docker": DOCKER_DOES_NOT_KEEP, "gvisor": GVISOR_DOES_NOT_KEEP}.get(backend, {})
 
 
 @pytest.fixture

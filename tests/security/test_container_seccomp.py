@@ -123,14 +123,16 @@ async def main():
 asyncio.run(main())
 """
 STANDARD_LIBRARY = """
-import ctypes, decimal, hashlib, json, mmap, os, random, secrets, select, shutil, signal, socket, sqlite3, tempfile, time
+import ctypes, decimal, hashlib, mmap, os, secrets, select, shutil, signal, socket, sqlite3, tempfile, time
 sqlite3.connect('/tmp/d').execute('create table t(a)'); os.posix_spawn('/bin/true', ['true'], {}); os.wait()
 memory = mmap.mmap(-1, 4096); os.memfd_create('m'); os.eventfd(0); select.epoll()
-socket.create_server(('127.0.0.1', 0)).close(); shutil.copytree('/usr/share/bash-completion', '/tmp/copy'); time.sleep(0.001)
-signal.setitimer(signal.ITIMER_REAL, 9); signal.setitimer(signal.ITIMER_REAL, 0); os.sched_getaffinity(0); os.nice(1); print('all')
+socket.create_server(('127.0.0.1', 0)).close(); shutil.copytree('/etc/ssl/certs', '/tmp/copy')
+time.sleep(0.001)
+signal.setitimer(signal.ITIMER_REAL, 9); signal.setitimer(signal.ITIMER_REAL, 0); os.sched_getaffinity(0)
+os.nice(1); print('all')
 """
 NODE = """
-const { Worker, isMainThread } = require('worker_threads'); const cp = require('child_process'); const fs = require('fs');
+const { Worker } = require('worker_threads'); const cp = require('child_process'); const fs = require('fs');
 fs.promises.writeFile('/tmp/f', 'x').then(() => fs.promises.readFile('/tmp/f', 'utf8')).then(text => {
   const child = cp.execSync('echo child').toString().trim();
   new Worker('require("worker_threads").parentPort.postMessage(7)', { eval: true })
@@ -139,13 +141,13 @@ fs.promises.writeFile('/tmp/f', 'x').then(() => fs.promises.readFile('/tmp/f', '
 """
 BASH = """
 set -euo pipefail; cd /tmp; mkfifo p; (echo one >p &) ; read -r line <p; coproc cat; echo two >&"${COPROC[1]}"
-read -r other <&"${COPROC[0]}"; echo "$line $other $(seq 3 | paste -sd+ | tr -d '\\n') $(find /etc -maxdepth 1 -name passwd)"
+read -r other <&"${COPROC[0]}"; echo "$line $other $(seq 3 | paste -sd+) $(find /etc -maxdepth 1 -name passwd)"
 jq -r .a <<<'{"a": 4}'; kill "$COPROC_PID"
 """
 PIP = """
 set -e; mkdir -p /tmp/p/thing && cd /tmp/p && echo 'answer = 42' >thing/__init__.py
-printf '[project]\\nname = "thing"\\nversion = "1"\\n[build-system]\\nrequires = []\\nbuild-backend = "setuptools.build_meta"\\n' \
-  >pyproject.toml
+printf '[project]\\nname = "thing"\\nversion = "1"\\n' >pyproject.toml
+printf '[build-system]\\nrequires = []\\nbuild-backend = "setuptools.build_meta"\\n' >>pyproject.toml
 pip install -q --disable-pip-version-check --no-index --no-build-isolation --no-cache-dir --target /tmp/t /tmp/p
 PYTHONPATH=/tmp/t python -c 'import thing; print(thing.answer)'
 """

@@ -20,14 +20,13 @@ import pytest
 from tests.net_lab import OTHER, PUBLIC, Names, Server, Wire, authority
 
 from ringfence import load_policy
-from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
 from ringfence.egress.caps import RetrievalCaps
 from ringfence.egress.dialing import Dialer, own_of, system_addresses
 from ringfence.egress.settings import NetSettings
 from ringfence.egress.urls import METADATA_NAMES
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, RingfenceError, Unavailable
-from ringfence.executors.net import NetExecutor
+from ringfence.executors.net import MOST_OF_A_TENANT, NetExecutor
 from ringfence.guard.consent import Consent, Source, request_hash
 from ringfence.operation.brokered import NetHttp
 from ringfence.outcome import BrokerOutcome
@@ -61,7 +60,7 @@ class Internet:
     def __init__(self, server: Server, ca_file: Path | None = None) -> None:
         self.server, self.names, self.wire = server, Names(), Wire(server, ca_file)
         self.evidence = MemorySink()
-        executor = NetExecutor(NetSettings(), dial=self.wire, addresses_of=self.names)
+        executor = NetExecutor(NetSettings(dial=self.wire, lookup=self.names))
         self._orchestrator = orchestrator_over(executor, evidence=self.evidence)
 
     async def fetch(
@@ -482,6 +481,8 @@ async def test_rule_28_a_body_is_bounded_as_it_comes_and_unpacked(net: Internet)
     assert (await net.refusal("http://web.example.com/endless")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/endless?chunked=1")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/packed")).reason == "too_large"
+    small = Limits(wall_seconds=10, max_bytes_in=100_000)
+    assert (await net.refusal("http://web.example.com/all-frame", limits=small)).reason == "too_large"
     exactly = await net.fetch(f"http://web.example.com/large?size={4 * MIB}")
     assert exactly.out["bytes"] == 4 * MIB
     assert (await net.refusal(f"http://web.example.com/large?size={4 * MIB + 1}")).reason == "too_large"
@@ -515,6 +516,8 @@ async def test_rule_28_what_is_packed_otherwise_than_it_says_is_refused(net: Int
 async def test_rule_29_a_server_that_drips_is_given_up_in_the_time_of_all_of_it(net: Internet, part: str) -> None:
     error = await net.refusal(f"http://web.example.com/drip?part={part}", limits=Limits(wall_seconds=0.5))
     assert error.code == "LLM.TIMEOUT"
+    (hop,) = net.evidence.records[-1]["network"]["destinations"]
+    assert (hop["address"], hop["decision"]) == (PUBLIC, "timeout")
 
 
 async def test_rule_29_a_server_that_says_nothing_and_one_that_takes_no_connection_are_given_up(net: Internet) -> None:
@@ -527,6 +530,33 @@ async def test_rule_29_a_server_that_says_nothing_and_one_that_takes_no_connecti
     silent.close()
     net.server.port = 1
     assert (await net.refusal("http://web.example.com/")).reason == "connect_failed"
+
+
+async def test_rule_29_nothing_stays_open_after_a_failure_a_timeout_or_a_change_of_mind(net: Internet) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    await net.fetch("http://web.example.com/")
+    before, port = opened(), net.server.port
+    for path in ("http09", "endless", "cut", "bomb", "drip", "two-lengths"):
+        await net.refusal(f"http://web.example.com/{path}", limits=Limits(wall_seconds=1, max_bytes_in=100_000))
+    net.server.port = silent.getsockname()[1]
+    for url in ("http://web.example.com/", "https://web.example.com/"):  # no answer, no handshake
+        await net.refusal(url, limits=Limits(wall_seconds=0.3))
+        task = asyncio.ensure_future(net.fetch(url))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    net.server.port = port
+    for _ in range(100):  # connections that were aborted end in the next turns of the loop
+        if opened() <= before:
+            break
+        await asyncio.sleep(0.05)
+    silent.close()
+    assert opened() <= before
 
 
 @pytest.mark.parametrize(
@@ -698,6 +728,30 @@ async def test_what_a_person_agreed_to_is_one_origin_and_no_redirect_leads_from_
     assert error.reason == "private_address", "the operator's own list still counts"
 
 
+# --- tenants ---
+
+
+async def test_one_tenant_has_no_more_than_its_share_of_requests_under_way(net: Internet) -> None:
+    open_now: list[int] = [0]
+    most: list[int] = [0]
+    dial = net.wire
+
+    async def counted(address: str, port: int, tls_name: str | None, seconds: float) -> Any:
+        open_now[0] += 1
+        most[0] = max(most[0], open_now[0])
+        await asyncio.sleep(0.01)
+        open_now[0] -= 1
+        return await dial(address, port, tls_name, seconds)
+
+    executor = NetExecutor(NetSettings(dial=counted, lookup=net.names))
+    orchestrator = orchestrator_over(executor)
+    operation = NetHttp("GET", "http://web.example.com/")
+    profile = standard_profile(operation, LIMITS, load_policy(READING.encode()))
+    outcomes = await asyncio.gather(*(orchestrator.run(operation, profile) for _ in range(60)))
+    assert [outcome.content for outcome in outcomes] == [b"hello"] * 60
+    assert most[0] <= MOST_OF_A_TENANT
+
+
 # --- evidence ---
 
 
@@ -742,5 +796,5 @@ async def test_where_the_policy_keeps_content_out_of_results_there_is_neither_co
 
 def test_the_caps_of_a_profile_are_never_more_than_its_limits() -> None:
     caps = RetrievalCaps.of(Limits(wall_seconds=2, max_bytes_in=1000))
-    assert (caps.body_bytes, caps.total_seconds, caps.read_seconds, caps.connect_seconds) == (1000, 2, 2, 2)
-    assert Budget(bytes_in=1).bytes_in == 1
+    assert caps.body_bytes == 1000
+    assert max(caps.total_seconds, caps.read_seconds, caps.connect_seconds) < 2

@@ -21,6 +21,13 @@ from ringfence.isolation.linux.steps import Code, Steps
 pytestmark = pytest.mark.guarantee(12)
 
 
+# of an image, and emptied ones: a client of an engine may be configured to hand its proxies to every container
+OF_NOBODY = {"", "PWD", "PATH", "HOSTNAME", "HOME", "LANG"} | {
+    name for each in ("all", "ftp", "http", "https", "no") for name in (f"{each}_proxy", f"{each}_proxy".upper())
+}
+
+
+@pytest.mark.promise("G12 guests are processes of this machine")
 async def test_what_the_host_sees_of_a_parked_worker_is_every_layer(backend: str) -> None:
     async with SandboxManager(isolation=backend) as manager:
         while not manager.pool_pids():  # noqa: ASYNC110  the pool tells nobody when a worker is ready
@@ -30,7 +37,7 @@ async def test_what_the_host_sees_of_a_parked_worker_is_every_layer(backend: str
         told = {"user namespace"} if "G5 own ids" in does_not_keep(backend) else set()
         assert set(observe.missing_layers(seen, observe.own_namespaces(), filters=2)) <= told
         assert sorted(os.listdir(f"/proc/{worker}/fd")) == ["0", "1", "2", "3"]
-        assert read(worker, "environ") in ("", "PWD=/\0")
+        assert {word.partition("=")[0] for word in read(worker, "environ").split("\0")} <= OF_NOBODY
         assert int(read(init, "status").partition("Seccomp_filters:")[2].split()[0]) >= 1
 
 
@@ -39,6 +46,7 @@ def read(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_text()
 
 
+@pytest.mark.promise("G12 guests are processes of this machine")
 def test_the_result_carries_the_layers_that_were_seen(backend: str, box: Run) -> None:
     layers = box("pass").isolation
     told = {"user"} if "G5 own ids" in does_not_keep(backend) else set()

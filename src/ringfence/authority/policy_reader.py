@@ -41,6 +41,8 @@ TOP_KEYS = (
     "approvals",
     "tests",
 )
+PRIVATE = "private"
+"""What stands for every private network in `network.denylist.networks`."""
 
 
 def load_policy(content: bytes, file: str = "") -> PolicySnapshot:
@@ -265,6 +267,8 @@ def _network(reader: Reader, node: Node | None) -> Network:
         "ports": frozenset(reader.values(deny.get("ports"), "network.denylist.ports", port)),
         "networks": frozenset(reader.values(deny.get("networks"), "network.denylist.networks", text)),
     }
+    if PRIVATE in denied["networks"]:  # whoever closes one more must not open all of these
+        denied["networks"] = denied["networks"] - {PRIVATE} | PRIVATE_NETWORKS
     if not _enabled(reader, deny, "network.denylist"):
         denied = {}
     if "networks" not in deny:

@@ -95,6 +95,19 @@ HTTP_CROWD_P99 = Promise("http_crowd_p99", "latency, 64 clients, p99 to bare's p
 HTTP_CROWD = Promise("http_crowd", "runs per second, 64 clients", 1.5, Sense.AT_LEAST)
 HTTP_IDLE = Promise("http_idle", "resident memory that 1,000 idle clients add", 50, unit="MB")
 HTTP_LIST = Promise("http_list", "first page of a list of 1,000,000 executions, p50, to 100", 1.3, unit="x small")
+FETCH = Promise(
+    "fetch", "10 kB from loopback through safe retrieval, p50, to an open httpx.Client", 2.0, unit="x httpx"
+)
+GVISOR_P50 = Promise("gvisor_p50", "warm print(1) under gVisor, p50, to a cold runsc run", 0.05, unit="x runsc run")
+EGRESS_RATE = Promise(
+    "egress_rate", "100 MB through the egress proxy, p50, to plain loopback", 0.5, Sense.AT_LEAST, "x direct"
+)
+EGRESS_LATENCY = Promise(
+    "egress_latency", "what the proxy adds to a small request, p50, to 2 ms or as much again", 1.0, unit="x allowed"
+)
+EGRESS_TUNNELS = Promise(
+    "egress_tunnels", "of 500 tunnels at once: unfinished, and descriptors left", 0, unit="of both"
+)
 
 PROMISES = (
     WARM_P50,
@@ -122,4 +135,9 @@ PROMISES = (
     HTTP_CROWD,
     HTTP_IDLE,
     HTTP_LIST,
+    FETCH,
+    GVISOR_P50,
+    EGRESS_RATE,
+    EGRESS_LATENCY,
+    EGRESS_TUNNELS,
 )

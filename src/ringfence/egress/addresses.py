@@ -85,7 +85,11 @@ _TABLE: Final[tuple[tuple[AddressKind, tuple[str, ...]], ...]] = (
     (_K.TRANSLATED, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "2001::/32", "2002::/16")),
     (_K.RESERVED, ("2001::/23",)),
 )  # fmt: skip
-_RANGES: Final = tuple((network, kind) for kind, networks in _TABLE for network in map(ip_network, networks))
+_RANGES: Final = tuple(
+    (network.version, int(network.netmask), int(network.network_address), kind)
+    for kind, networks in _TABLE
+    for network in map(ip_network, networks)
+)
 _GIVEN_OUT: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _TEREDO, _6TO4, _FIRST_96 = IPv6Network("2001::/32"), IPv6Network("2002::/16"), 2**32
@@ -167,8 +171,9 @@ def parsed(address: str) -> Address:
 
 
 def _kind_of(address: Address, own: frozenset[str]) -> AddressKind:
-    for network, kind in _RANGES:
-        if address.version == network.version and address in network:
+    version, value = address.version, int(address)
+    for its_version, mask, network, kind in _RANGES:
+        if value & mask == network and version == its_version:
             return kind
     if str(address) in own:
         return AddressKind.OWN
@@ -213,7 +218,14 @@ def _is_nat64(address: IPv6Address, more: tuple[str, ...]) -> bool:
 
 def _is_in(address: str, networks: frozenset[str]) -> bool:
     found = ip_address(address)
-    return any(found.version == network.version and found in network for network in map(_network, networks))
+    version, value = found.version, int(found)
+    return any(value & mask == network and version == its for its, mask, network in _masks(networks))
+
+
+@lru_cache(maxsize=64)
+def _masks(networks: frozenset[str]) -> tuple[tuple[int, int, int], ...]:
+    parsed_ones = map(_network, networks)
+    return tuple((each.version, int(each.netmask), int(each.network_address)) for each in parsed_ones)
 
 
 @lru_cache(maxsize=512)

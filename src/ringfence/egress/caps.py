@@ -35,7 +35,8 @@ class RetrievalCaps:
     def of(cls, limits: Limits) -> RetrievalCaps:
         """Return the caps of a profile: no more bytes, and no more seconds, than its limits give."""
         usual = cls()
-        total = min(usual.total_seconds, limits.wall_seconds)
+        # a little less than the run has: whoever ends it first tells what was done, and that is to be retrieval
+        total = min(usual.total_seconds, limits.wall_seconds * 0.95)
         return cls(
             body_bytes=limits.max_bytes_in,
             total_seconds=total,

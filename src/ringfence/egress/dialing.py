@@ -71,7 +71,7 @@ class Dialer:
         try:
             async with asyncio.timeout(seconds):
                 sock = await _connected(address, port)
-                return await self._streams(sock, tls_name, seconds)
+                return await self._streams(sock, tls_name)
         except TimeoutError:
             raise TimedOut(f"no connection to port {port} in time", reason="connect_timeout") from None
         except ssl.SSLError as error:
@@ -82,16 +82,12 @@ class Dialer:
         except OSError as error:
             raise Unavailable(f"port {port} does not answer: {error.strerror}", reason="connect_failed") from None
 
-    async def _streams(self, sock: socket.socket, tls_name: str | None, seconds: float) -> Streams:
+    async def _streams(self, sock: socket.socket, tls_name: str | None) -> Streams:
         try:
             if tls_name is None:
                 return await asyncio.open_connection(sock=sock, limit=MOST_BUFFERED)
             return await asyncio.open_connection(
-                sock=sock,
-                limit=MOST_BUFFERED,
-                ssl=_tls(self._ca_file),
-                server_hostname=tls_name,
-                ssl_handshake_timeout=seconds,
+                sock=sock, limit=MOST_BUFFERED, ssl=_tls(self._ca_file), server_hostname=tls_name
             )
         except BaseException:
             sock.close()

@@ -23,6 +23,7 @@ _TYPE = re.compile(r"\s*([a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+)\s*(?:;.*)?\Z", r
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([a-z0-9_.:-]+)", re.IGNORECASE)
 _FILENAME = re.compile(r"(?:^|;)\s*filename\s*=\s*(?:\"([^\"\\]*)\"|([^;\s\"]+))", re.IGNORECASE)
 _LOOKED_AT: Final = 1024
+_CONTROLS: Final = bytes(byte for byte in range(32) if chr(byte) not in "\t\n\f\r\x1b")
 _MAGIC: Final = (
     (b"%PDF-", "application/pdf"), (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"), (b"PK\x03\x04", "application/zip"),
@@ -65,8 +66,7 @@ def looks_like(content: bytes) -> str:
             return kind
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "text/plain"
-    has_controls = any(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in start)
-    return UNKNOWN if has_controls else "text/plain"
+    return "text/plain" if len(start.translate(None, _CONTROLS)) == len(start) else UNKNOWN
 
 
 def require_listed(header: str, allowed: Collection[str] | None) -> str:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from ringfence.egress.addresses import AddressRules, parsed
+from ringfence.egress.addresses import AddressRules, parsed, verdict_of
 from ringfence.egress.asking import FOLLOWED, Ask
 from ringfence.egress.caps import RetrievalCaps
 from ringfence.egress.dialing import Dial, Lookup, Streams
@@ -140,8 +140,9 @@ class Retriever:
             raise Unavailable(f"{where.host} has no address", reason="name_resolution", host=where.host)
         if len(found) > rules.caps.answers:
             raise CapabilityBlocked(f"{where.host} has more than {rules.caps.answers} addresses", reason="domain")
-        judged = replace(rules.addresses, own=rules.addresses.own | rules.own(found))
         spelled = [_address(text) for text in found]
+        inside = [carried for address in spelled for carried in verdict_of(address).carries]
+        judged = replace(rules.addresses, own=rules.addresses.own | rules.own([*spelled, *inside]))
         # one that is forbidden is enough: whoever owns the name would only have to wait until it is chosen
         for address in spelled:
             refused = judged.refusal(address)
@@ -210,7 +211,7 @@ async def _body(ask: Ask, head: Head, reader: asyncio.StreamReader, rules: Rules
     content_type = head.get("content-type")
     if content_type is not None and left != 0:
         require_listed(content_type, rules.media)  # before anything of it is taken
-    content = bytearray()
+    content, came = bytearray(), 0
     while left != 0 and not (chunks is not None and chunks.is_over):
         async with _patience(rules.caps):
             piece = await _or_gone(reader.read(_PIECE if left is None else min(left, _PIECE)))
@@ -219,6 +220,9 @@ async def _body(ask: Ask, head: Head, reader: asyncio.StreamReader, rules: Rules
                 break  # it ends with the connection
             raise no_http("ends before it is all there")
         hop.bytes_in += len(piece)
+        came += len(piece)
+        if came > 2 * rules.caps.body_bytes + _PIECE:  # a little of a body in very much of what frames it
+            raise CapabilityBlocked("the answer is more frame than body", reason="too_large")
         if left is not None:
             left -= len(piece)
         content += unpacker.feed(piece if chunks is None else chunks.feed(piece))

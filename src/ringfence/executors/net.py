@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ringfence.authority.levels import Decision, RiskLevel
 from ringfence.authority.profile import Profile
 from ringfence.egress.addresses import AddressRules
 from ringfence.egress.asking import Ask
 from ringfence.egress.caps import RetrievalCaps
-from ringfence.egress.dialing import Dial, Dialer, own_of, system_addresses
+from ringfence.egress.dialing import Dialer, own_of, system_addresses
 from ringfence.egress.media import charset, safe_filename
 from ringfence.egress.retrieval import Hop, Retrieved, Retriever, Rules, Trail
 from ringfence.egress.settings import NetSettings
@@ -25,6 +26,10 @@ from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
 from ringfence.ports import ExecCtx
 
 _MOST_PREVIEW = 2000
+MOST_OF_A_TENANT = 16
+"""How many requests of one tenant are under way at once: each may hold `max_bytes_in`, and the next one waits."""
+_Lanes = WeakValueDictionary[str, asyncio.Semaphore]
+_lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lanes] = WeakKeyDictionary()
 # what is asked again about where a redirect leads; time and consent were asked about the call
 _ABOUT_A_REDIRECT = (guard.manifest, guard.grant, guard.deny_lists, guard.capability, guard.policy_rules)
 
@@ -32,17 +37,11 @@ _ABOUT_A_REDIRECT = (guard.manifest, guard.grant, guard.deny_lists, guard.capabi
 class NetExecutor:
     """Implements `ports.Executor` for requests; it keeps nothing between one and the next."""
 
-    def __init__(
-        self,
-        settings: NetSettings,
-        *,
-        dial: Dial | None = None,
-        addresses_of: Callable[[str], Sequence[str]] = system_addresses,
-    ) -> None:
-        """`addresses_of` looks names up and may block; `dial` connects to what was found."""
+    def __init__(self, settings: NetSettings) -> None:
+        """Leave the host as `settings` say."""
         self._settings = settings
-        self._dial = dial or Dialer(settings.ca_file)
-        self._addresses_of = addresses_of
+        self._dial = settings.dial or Dialer(settings.ca_file)
+        self._addresses_of = settings.lookup or system_addresses
 
     def capability_domain(self) -> str:
         """Return the domain whose operations are carried out here."""
@@ -60,7 +59,8 @@ class NetExecutor:
         ask = Ask(operation.method, target(operation.url), operation.headers, operation.body)
         retriever = Retriever(partial(while_wanted, profile.tenant, self._addresses_of), self._dial)
         try:
-            found = await retriever.fetch(ask, self._rules(profile, ask), trail)
+            async with _lane_of(profile.tenant):
+                found = await retriever.fetch(ask, self._rules(profile, ask), trail)
         except RingfenceError as error:
             error.done = BrokerOutcome("net_http", {}, None, _used(trail), _effects(trail))
             raise
@@ -76,6 +76,11 @@ class NetExecutor:
             own=own_of,
             may_follow=partial(_judge_redirect, profile, first),
         )
+
+
+def _lane_of(tenant: str) -> asyncio.Semaphore:
+    lanes = _lanes.setdefault(asyncio.get_running_loop(), _Lanes())
+    return lanes.setdefault(tenant, asyncio.Semaphore(MOST_OF_A_TENANT))
 
 
 def _judge_redirect(profile: Profile, first: Ask, ask: Ask) -> None:

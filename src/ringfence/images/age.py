@@ -9,5 +9,10 @@ _DAY_SECONDS = 24 * 3600
 
 
 def age_in_days(archive: Archive, now: int) -> int:
-    """Return how many whole days ago `archive` was built; a clock that went back makes it new, not negative."""
-    return max(0, now - archive.built_at) // _DAY_SECONDS
+    """Return how many whole days ago `archive` was built."""
+    return days_since(archive.built_at, now)
+
+
+def days_since(then: int, now: int) -> int:
+    """Return whole days between two times; a clock that went back makes something new, not negative."""
+    return max(0, now - then) // _DAY_SECONDS

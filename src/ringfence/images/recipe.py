@@ -136,6 +136,10 @@ def _customisation() -> tuple[str, ...]:
         'rmdir "$1/var/tmp"',
         *(f'chroot "$1" ln -sT {leads_to} {name}' for name, leads_to in _LINKS.items()),
         f'chmod 755 "$1{ENTRYPOINT}"',
+        # Nobody in there is to become anybody else, whatever the engine was told about new privileges.
+        'find "$1" -xdev -type f -perm /6000 -exec chmod a-s {} +',
+        # What the build took from the machine it ran on: its name, its name servers, its proxies.
+        'echo sandbox >"$1/etc/hostname" && : >"$1/etc/resolv.conf" && rm "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +25,8 @@ from ringfence.images.wheels import unpack
 from ringfence.private_files import private_directory
 
 BUILD_SECONDS = 1800.0
+
+_PROXY = re.compile(r"Acquire::[a-z]+::Proxy\b", re.IGNORECASE)
 
 Progress = Callable[[str], None]
 
@@ -76,6 +79,7 @@ def _build(recipe: Recipe, cache: Path) -> Archive:
             mode="root" if os.geteuid() == 0 else "unshare",
             debs=debs,
             entrypoint=entrypoint,
+            apt=_proxies(),
             wheels=unpack(recipe.requirements, SUITES[recipe.suite], Path(workshop)) if recipe.requirements else None,
         )
         _run(command)
@@ -89,6 +93,15 @@ def _build(recipe: Recipe, cache: Path) -> Archive:
             architecture=platform.machine(),
             built_at=built_at,
         )
+
+
+def _proxies() -> list[str]:
+    """Return what apt on this machine is told about proxies, which the image is not to be told."""
+    apt_config = shutil.which("apt-config")
+    if apt_config is None:
+        return []
+    said = subprocess.run([apt_config, "dump", "Acquire"], capture_output=True, text=True, check=False).stdout
+    return [line.rstrip(";") for line in said.splitlines() if _PROXY.match(line)]
 
 
 def _run(command: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from ringfence.operation.code import (
     MAX_CODE_BYTES,
-    MAX_DOMAINS,
     MAX_ENVIRONMENT_BYTES,
     MAX_INPUT_BYTES,
     MAX_INPUT_FILES,
@@ -16,7 +15,6 @@ from ringfence.operation.code import (
 
 __all__ = [
     "MAX_CODE_BYTES",
-    "MAX_DOMAINS",
     "MAX_ENVIRONMENT_BYTES",
     "MAX_INPUT_BYTES",
     "MAX_INPUT_FILES",

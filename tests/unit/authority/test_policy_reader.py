@@ -17,6 +17,7 @@ from ringfence.authority.rule import Subject, strictest
 from ringfence.authority.units import seconds, size
 from ringfence.authority.yaml_tree import read_yaml
 from ringfence.capability.budget import Budget
+from ringfence.capability.denials import PRIVATE_NETWORKS
 from ringfence.errors import InvalidRequest
 from ringfence.operation import brokered as op
 
@@ -365,6 +366,14 @@ def test_the_most_specific_word_about_the_network_counts(default: str, tool: str
 def test_the_most_specific_word_about_the_isolation_counts(default: str, tool: str, level: str) -> None:
     text = f"policies: {{default: {{{default}}}, tools: {{a.b: {{{tool}}}}}}}"
     assert str(load_policy(text.encode()).view("a.b").isolation) == level
+
+
+def test_one_more_network_is_closed_beside_the_private_ones_by_their_name() -> None:
+    snapshot = load_policy(b"network: {denylist: {networks: [private, 8.8.8.0/24]}}")
+    assert snapshot.policy.network.denials.networks == PRIVATE_NETWORKS | {"8.8.8.0/24"}
+    assert load_policy(b"network: {denylist: {networks: [8.8.8.0/24]}}").policy.network.denials.networks == {
+        "8.8.8.0/24"
+    }
 
 
 def test_unrestricted_lifts_private_networks_and_nothing_else() -> None:

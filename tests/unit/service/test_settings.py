@@ -39,6 +39,15 @@ def test_the_environment_stands_above_the_file() -> None:
     assert found.cors_origins == ("https://b.example", "http://c:8")
 
 
+def test_the_surface_for_other_clients_is_there_only_for_whoever_asked() -> None:
+    assert settings_from({}, "config.toml", {}).aio is False
+    assert settings_from({"server": {"aio": True}}, "config.toml", {}).aio is True
+    assert settings_from({"server": {"aio": True}}, "config.toml", {"RINGFENCE_SERVER_AIO": "false"}).aio is False
+    for wrong in ("yes", 1):
+        with pytest.raises(InvalidRequest, match=r"server\.aio: must be true or false"):
+            settings_from({"server": {"aio": wrong}}, "config.toml", {})
+
+
 def test_the_variables_of_a_compose_file_are_understood_and_ours_stand_above_them() -> None:
     theirs = {
         "SANDBOX_POOL_SIZE": "10",

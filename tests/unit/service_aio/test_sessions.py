@@ -88,7 +88,7 @@ def test_a_tenant_has_so_many_sessions_and_another_its_own(desk: Desk, clock: Cl
         desk.find(HERE, Kind.BASH, unnamed.session_id)
     with pytest.raises(QuotaExceeded):
         desk.opened(Place("acme", "q"), Kind.SHELL, None)
-    assert desk.opened(Place("other", "p"), Kind.BASH, None)
+    assert desk.opened(Place("other", "p"), Kind.BASH, None).count == 0
 
 
 def test_a_session_remembers_so_many_commands_and_never_forgets_one_that_runs(desk: Desk) -> None:

@@ -59,7 +59,7 @@ def _first_message(heard: bytes) -> bytes | None:
         else:
             message += heard[at + 5 : at + 5 + size]
             at += 5 + size
-        if message[0] != _CLIENT_HELLO:
+        if message and message[0] != _CLIENT_HELLO:
             raise _refused("not_tls", "what is in the tunnel does not begin as a TLS client does")
         if len(message) >= 4:
             end = 4 + int.from_bytes(message[1:4])

@@ -10,9 +10,9 @@ from ringfence.outcome import Destination, Network
 MOST_DESTINATIONS: Final = 256
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
-    """One connection while it lives."""
+    """One connection while it lives; two that look alike are still two."""
 
     host: str
     port: int

@@ -90,12 +90,13 @@ class _Thread:
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="ringfence-names")
         self.dialler = Dialler(self._resolvers, resolve, make_socket)
         self._pid = os.getpid()
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="ringfence-egress", daemon=True)
         self._thread.start()
 
     def is_ours(self) -> bool:
         """Whether it runs in this process: a forked child has none."""
-        return self._pid == os.getpid() and self._thread.is_alive()
+        return self._pid == os.getpid() and self._thread.is_alive() and not self._is_over
 
     def tell(self, act: Callable[[], None]) -> bool:
         """Have something done in the thread; False when there is none any more."""
@@ -115,6 +116,7 @@ class _Thread:
         try:
             self.loop.run_forever()
         finally:
+            self._is_over = True  # before anything else: what is told from now on may never be done
             for gate in tuple(self.gates):
                 gate.shut()
             left = asyncio.all_tasks(self.loop)
@@ -143,7 +145,9 @@ class Gate:
         Raises:
             Unavailable: The proxy is gone.
         """
+        self._thread.gates.add(self)  # so that it is shut with the thread, whether or not that gets to it first
         if not self._thread.tell(self._begin):
+            self._thread.gates.discard(self)
             self._listener.close()
             raise Unavailable("the egress proxy is gone", fix="run it again")
 
@@ -170,7 +174,6 @@ class Gate:
     # --- in the thread ---
 
     def _begin(self) -> None:
-        self._thread.gates.add(self)
         self._thread.loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
@@ -190,7 +193,11 @@ class Gate:
             return
         task = self._thread.loop.create_task(self._serve(end))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda ended: self._let_go(ended, end))
+
+    def _let_go(self, ended: asyncio.Task[None], end: socket.socket) -> None:
+        self._connections.discard(ended)
+        end.close()  # also of one that was cancelled before it began
 
     def _pause(self) -> None:
         """Let those who wait wait a little longer: this process can open nothing more at the moment."""
@@ -218,7 +225,6 @@ class Gate:
         if not self._ended.done():
             self.shut()
             task = self._thread.loop.create_task(self._end_connections())
-            self._thread.gates.add(self)
             task.add_done_callback(lambda _: self.tell(complete=True))
 
     async def _end_connections(self) -> None:

@@ -43,6 +43,8 @@ _RUN_OPTIONS = """\
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
   --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
+  --allow-domain D      let the program reach the host D, or with *.D all below it, as far as the policy grants it;
+                        repeatable; without it there is no network
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
   --dry-run             show on standard error what the run would change in the project, and change nothing
@@ -97,7 +99,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
-                 http_crowd, http_idle, http_list, snapshots or neighbours; repeatable
+                 http_crowd, http_idle, http_list, snapshots, fetch, gvisor, egress or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -256,8 +258,8 @@ ringfence skill invoke ID [--inputs JSON|@FILE|-] [OPTIONS]      call it, and pr
 ringfence skill new ID [--skills DIR]                            make one from the template
 
 A skill is a directory with a manifest.json; see docs/skills.md. Those of the package (shell.run, python.run,
-file.search) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is repeatable. DIR of
-validate is a skill, or a directory of skills.
+file.search, web.fetch) and of $RINGFENCE_HOME/skills are always there; --skills names other directories, and is
+repeatable. DIR of validate is a skill, or a directory of skills.
 
   --inputs JSON        its inputs, an object; @FILE reads them from a file, - from standard input; default {}
   --timeout S          wall-clock seconds, at most what its manifest allows

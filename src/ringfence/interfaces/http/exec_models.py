@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ringfence.operation import MAX_CODE_BYTES, MAX_DOMAINS, MAX_INPUT_FILES
+from ringfence.operation import MAX_CODE_BYTES, MAX_INPUT_FILES
+from ringfence.operation.code import MAX_DOMAINS
 
 _MOST_ARGUMENTS = 1024
 _MOST_VARIABLES = 1024

@@ -1,4 +1,4 @@
-"""`POST /sandbox/ops`: one brokered operation of 000, carried out on the files of a project."""
+"""`POST /sandbox/ops`: one brokered operation of 000, on the files of a project or out into the network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def perform(
     who: Annotated[Principal, Depends(allowed(Access.AGENT))],
     body: Annotated[OperationBody, Body()],
 ) -> Response:
-    """Carry out one operation: files, temporary space, or one program without a shell.
+    """Carry out one operation: files, temporary space, one program without a shell, or one request to the network.
 
     `operation` is `{"op": "fs_read", "path": "work/a.txt"}` and the like; contents are base64. What the policy does not
     allow is 403; a program that fails is an answer like any other.
@@ -43,7 +43,7 @@ async def perform(
     project = None if named is None else project_name(named)
     operation = from_json(body.operation)
     manager = await house.manager_under(who, grant_of(request), project, correlation)
-    # a program needs a box, and waits for its turn; a file does not
+    # a program needs a box, and waits for its turn; a file does not, and requests wait for those of their tenant
     async with execs.turn_for(who, correlation) if isinstance(operation, ProcExec) else nullcontext():
         outcome = await manager.perform(operation)
     form = result_form(outcome) if isinstance(outcome, ExecutionResult) else broker_form(outcome)

@@ -127,7 +127,7 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
         "--cap-drop=ALL",
         "--security-opt=no-new-privileges",
         f"--security-opt=seccomp={plan.seccomp}",
-        f"--pids-limit={spec.pids + OWN_TASKS}",
+        f"--pids-limit={min(spec.pids, plan.own_limits.get('nproc', spec.pids)) + OWN_TASKS}",
         f"--memory={plan.memory_bytes}",
         f"--memory-swap={plan.memory_bytes}",  # as much as the memory alone: no swap
         f"--cpus={plan.cpus or _CPUS:g}",

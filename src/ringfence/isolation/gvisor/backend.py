@@ -9,9 +9,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ringfence.authority.profile import Isolation
@@ -51,6 +52,21 @@ if TYPE_CHECKING:
 _INPUTS: Final = "/inputs"
 _NEEDED: Final = frozenset({"memory", "pids"})
 
+DOES_NOT_KEEP: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "G1 bare view": "the image's own /etc, /root and /dev are seen, and /proc and /sys as gVisor makes them up",
+        "G4 shut init": "/proc/1 tells a guest the environment, maps and descriptors of its worker's init; its memory "
+        "and the stream to the host cannot be opened, and it cannot be signalled",
+        "G6 Linux's own interface": "what a guest meets is gVisor's kernel: it lacks calls and files of Linux, gives "
+        "every guest terminals and devices of its own and lets it set what counts inside alone",
+        "G7 inherited limits": "limits of the application are those of gVisor, not of the guest in it; where they are "
+        "too low for gVisor no box starts",
+        "G12 guests are processes of this machine": "the host sees gVisor's kernel, which holds two capabilities in a "
+        "user namespace of its own and one filter, and asks it, not Linux, what lives inside",
+    }
+)
+"""What of the guarantees a gVisor box does not keep, by guarantee and promise, and why; docs/limitations has it too."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Box:
@@ -76,6 +92,7 @@ class GvisorBackend:
 
     name = Isolation.GVISOR.value
     fixes_limits = True
+    does_not_keep = DOES_NOT_KEEP
 
     def __init__(
         self,
@@ -159,6 +176,7 @@ class GvisorBackend:
                 session=session,
                 observe=look,
                 on_discard=give_back,
+                guest_id=plan.guest_id if plan.owns_ids else None,
             )
         except BaseException:
             give_back()

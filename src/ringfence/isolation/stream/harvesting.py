@@ -28,6 +28,8 @@ from ringfence.workspaces.session import SessionWorkspace
 
 SILENCE_SECONDS = 30.0
 """How long a container may take from one message of its harvest to the next."""
+MOST_SECONDS = 600.0
+"""How long a whole harvest may take, however steadily it comes."""
 _NAMES = {wire.WORK: "upper", wire.ARTIFACTS: "artifacts"}
 
 
@@ -114,8 +116,10 @@ def _least_size(area: int, limits: Limits, *, with_session: bool) -> int:
 
 
 def _receive(talk: Teller, arrival: Arrival) -> None:
-    while not arrival.hear(*talk.hear(time.monotonic() + SILENCE_SECONDS)):
-        pass
+    last = time.monotonic() + MOST_SECONDS
+    while not arrival.hear(*talk.hear(min(last, time.monotonic() + SILENCE_SECONDS))):
+        if time.monotonic() >= last:
+            raise Silence
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -77,9 +78,13 @@ class StreamWorker:
         if self._killed_by is None:
             self._killed_by = why
         if self._conversation is None:
-            self.line.kill()
+            self.kill_container()
         else:
             self._conversation.end_guest()
+
+    def kill_container(self) -> None:
+        """Have the engine kill the container, which may take its time, in a thread that nobody waits for."""
+        threading.Thread(target=self.line.kill, name="ringfence-kill", daemon=True).start()
 
     def keep_sending(self) -> None:
         """See to it that what was said while the run goes on is sent."""
@@ -94,6 +99,9 @@ class StreamWorker:
         attached: Attachment | None = None,
     ) -> Ending:
         """Hand over the job and stay with it until every process of the guest is gone."""
+        if self._used or self._discarded:
+            raise WorkerLost("a worker serves one run")
+        self._used = True
         if attached is None:
             return await self._run(job, on_output, begin, None)
         from ringfence.isolation.stream.controls import StreamControls  # not at the top: most runs have nobody
@@ -105,9 +113,6 @@ class StreamWorker:
         self, job: Job, on_output: OnOutput | None, begin: Begin | None, controls: StreamControls | None
     ) -> Ending:
         loop = asyncio.get_running_loop()
-        if self._used or self._discarded:
-            raise WorkerLost("a worker serves one run")
-        self._used = True
         listener = None if on_output is None else Listener(on_output, self.kill)
         capture: Callable[[str, int, OnOutput | None], Capture] = Capture if controls is None else controls.capture
         captures = (

@@ -1,4 +1,4 @@
-"""What a container's init can see of a run's use: the counters of its own cgroup, else what the kernel says of children."""
+"""What a container's init can see of a run's use: the counters of its own cgroup, else what is said of its children."""
 
 from __future__ import annotations
 

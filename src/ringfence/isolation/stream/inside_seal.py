@@ -43,6 +43,40 @@ def shut_to_guest() -> None:
     kernel.set_dumpable(0)
 
 
+class Apart:
+    """An init that began as root, and is the guest's equal only while no guest lives: the files are the guest's.
+
+    For kernels where a guest could look into the init of its own user, or kill it. Without an id there is no such init.
+    """
+
+    def __init__(self, guest: int | None) -> None:
+        """Be the guest's equal."""
+        self._guest = guest
+        if guest is not None:
+            os.setgroups([])
+            self.approach()
+
+    def approach(self) -> None:
+        """Do in the guest's name what is done from here on."""
+        if self._guest is not None:
+            os.setresgid(self._guest, self._guest, 0)
+            os.setresuid(self._guest, self._guest, 0)
+
+    def withdraw(self) -> None:
+        """Be somebody else again: the guest is about to live."""
+        if self._guest is not None:
+            os.setresuid(0, 0, 0)
+            os.setresgid(0, 0, 0)
+
+    def become_guest(self) -> None:
+        """Turn this child of the init's into the guest, with no way back."""
+        if self._guest is not None:
+            self.withdraw()
+            kernel.drop_bounding_set()
+            os.setresgid(self._guest, self._guest, self._guest)
+            os.setresuid(self._guest, self._guest, self._guest)
+
+
 def close_all_from(first: int) -> None:
     """Close every descriptor from `first`, also where the kernel has no call for it."""
     try:

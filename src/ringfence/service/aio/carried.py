@@ -25,7 +25,7 @@ INPUTS: Final[Mapping[str, bytes]] = MappingProxyType(
     {
         _NAME: b"""unset BASH_ENV
 _ringfence_began=$(env -0 | base64 -w0)
-trap 'printf "\\033]7711;%s;%s\\007" "$_ringfence_began" "$(env -0 | base64 -w0)" >/dev/tty' EXIT
+trap 'printf "\\033]7711;%s;%s\\007" "$_ringfence_began" "$(env -0 | base64 -w0)" 2>/dev/null >/dev/tty' EXIT
 """
     }
 )

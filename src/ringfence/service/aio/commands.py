@@ -103,7 +103,10 @@ async def ended_or_silent(
 ) -> bool:
     """Wait as `ended` does, but no longer than the command says nothing; say whether it was silent for so long."""
     deadline = time.monotonic() + (LONGEST_WAIT_SECONDS if seconds is None else min(seconds, LONGEST_WAIT_SECONDS))
-    process = await manager.process(command.process_id)
+    try:
+        process = await manager.process(command.process_id)
+    except InvalidRequest:  # so much has ended since that it is forgotten
+        return not await ended(command, seconds)
     offset = 0
     while not command.over.is_set():
         left = deadline - time.monotonic()

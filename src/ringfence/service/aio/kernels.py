@@ -22,15 +22,20 @@ _MOST_LINES: Final = 100
 _GONE: Final = frozenset({"not_found", "session_over", "process_ended"})
 
 
-async def begin(manager: SandboxManager, session: Session) -> None:
-    """Start the interpreter of a session, unless it runs.
+async def begin(desk: Desk, manager: SandboxManager, place: Place, session: Session) -> None:
+    """Start the interpreter of a session, unless it runs; one that cannot be started is forgotten.
 
     Raises:
         RingfenceError: Whatever refused it; nothing runs.
     """
     async with session.turn:
-        if session.process_id is None:
+        if session.process_id is not None:
+            return
+        try:
             session.process_id = (await manager.start_interpreter(cwd=session.carried.cwd)).process_id
+        except BaseException:
+            desk.forget(place, session)
+            raise
 
 
 async def run(
@@ -47,7 +52,7 @@ async def run(
         InvalidRequest: The interpreter is gone, and its variables with it; the next cell begins a new one.
         RingfenceError: Whatever refused it; nothing ran.
     """
-    await begin(manager, session)
+    await begin(desk, manager, place, session)
     async with session.turn:
         session.count += 1
         try:

@@ -10,7 +10,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from ringfence.errors import Denied
 
-Text = Annotated[str, StringConstraints(max_length=8 * 1024 * 1024)]
+Text = Annotated[str, StringConstraints(max_length=32 * 1024 * 1024)]
 FilePath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 SessionName = Annotated[str, StringConstraints(min_length=1, max_length=128)]

@@ -102,11 +102,7 @@ async def create(seat: AtSeat, body: Annotated[CreateBody, Body()]) -> Response:
         _require_python(body.kernel_name)
         cwd = None if body.cwd is None else guest_directory(body.cwd)
         session = seat.desk.opened(seat.place, Kind.PYTHON, body.session_id, cwd)
-        try:
-            await kernels.begin(seat.manager, session)
-        except BaseException:
-            seat.desk.forget(seat.place, session)
-            raise
+        await kernels.begin(seat.desk, seat.manager, seat.place, session)
     message = "the session is ready"
     return told({"session_id": session.session_id, "kernel_name": kernels.KERNEL, "message": message}, message)
 

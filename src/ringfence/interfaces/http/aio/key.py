@@ -24,8 +24,10 @@ def key_of(connection: HTTPConnection) -> str | None:
     found = [key.strip() if scheme.lower() == "bearer" else "" for scheme, _, key in bearers]
     found += connection.headers.getlist(HEADER)
     if QUERY.encode() in connection.scope["query_string"]:
-        asked = parse_qsl(connection.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        asked = parse_qsl(
+            connection.scope["query_string"].decode("latin-1"), keep_blank_values=True, encoding="latin-1"
+        )
         found += [value for name, value in asked if name == QUERY]
         rest = [(name, value) for name, value in asked if name != QUERY]
-        connection.scope["query_string"] = urlencode(rest).encode("latin-1")
+        connection.scope["query_string"] = urlencode(rest, encoding="latin-1").encode("ascii")
     return found[0] if len(found) == 1 else None  # of two nobody can say which one is meant

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 
 from ringfence.errors import InternalError
 from ringfence.evidence.correlation import Correlation
@@ -50,7 +50,7 @@ class Seat:
 
 
 async def _seat(
-    request: Request,
+    connection: HTTPConnection,
     who: Annotated[Principal, Depends(allowed(Access.AGENT))],
     house: HouseOf,
     x_ringfence_project: Annotated[
@@ -59,8 +59,8 @@ async def _seat(
 ) -> Seat:
     project = project_name(x_ringfence_project or f"aio-{who.key_id}")
     asked: dict[str, Any] = {"project_id": project}
-    correlation = correlation_of(asked, request_id=getattr(request.state, "request_id", None))
-    return Seat(who, house, desk_of(request), Place(who.tenant, project), correlation)
+    correlation = correlation_of(asked, request_id=getattr(connection.state, "request_id", None))
+    return Seat(who, house, desk_of(connection), Place(who.tenant, project), correlation)
 
 
 def desk_of(connection: HTTPConnection) -> Desk:

@@ -14,13 +14,17 @@ from ringfence.interfaces.http.aio import (
     file,
     jupyter,
     mcp,
+    nodejs,
     sandbox,
     shell,
     skills,
+    terminal,
 )
 from ringfence.service.aio.sessions import Desk
 
-_ROUTERS: Final = tuple(part.router for part in (bash, shell, file, code, jupyter, sandbox, mcp, skills, absent))
+_ROUTERS: Final = tuple(
+    part.router for part in (bash, shell, file, code, jupyter, nodejs, sandbox, mcp, skills, terminal, absent)
+)
 
 
 def install(app: FastAPI) -> None:

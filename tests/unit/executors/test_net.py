@@ -1,0 +1,56 @@
+"""The network broker behind its interface: what it is given is what it uses, and what it says can be kept and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.net_lab import PUBLIC, Names, Server, Wire
+
+from ringfence import load_policy
+from ringfence.egress.settings import NetSettings
+from ringfence.evidence.recorded import from_bytes, to_bytes
+from ringfence.executors.net import NetExecutor
+from ringfence.operation.brokered import NetHttp
+from ringfence.outcome import BrokerOutcome
+from ringfence.testing import orchestrator_over, standard_profile
+
+POLICY = load_policy(b"network: {default: safe_retrieval, allowlist: {enabled: true, domains: ['*.example.com']}}")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
+
+
+async def fetched(server: Server, url: str) -> BrokerOutcome:
+    operation = NetHttp("GET", url)
+    wire = Wire(server)
+    orchestrator = orchestrator_over(NetExecutor(NetSettings(dial=wire, lookup=Names())))
+    outcome = await orchestrator.run(operation, standard_profile(operation, policy=POLICY))
+    assert wire.dialled == [PUBLIC] * len(outcome.out["hops"])
+    return outcome
+
+
+async def test_a_client_of_the_applications_own_is_used_and_sees_the_request(server: Server) -> None:
+    outcome = await fetched(server, "http://web.example.com/json")
+    assert outcome.content == b'{"a": 1}'
+    assert server.requests[0][1].startswith(b"GET /json HTTP/1.1\r\nHost: web.example.com\r\n")
+
+
+async def test_what_came_can_be_kept_and_read_again(server: Server) -> None:
+    outcome = await fetched(server, "http://web.example.com/to?to=/")
+    again = from_bytes(to_bytes(outcome))
+    assert isinstance(again, BrokerOutcome)
+    assert (again.out, again.content, again.effects) == (outcome.out, outcome.content, outcome.effects)
+
+
+async def test_a_preview_is_the_beginning_of_a_text_and_nothing_of_a_picture(server: Server) -> None:
+    outcome = await fetched(server, "http://web.example.com/large?size=100000")
+    assert len(outcome.out["preview"]) == 2000
+
+
+def test_its_domain_is_that_of_the_operation() -> None:
+    assert NetExecutor(NetSettings()).capability_domain() == NetHttp("GET", "http://x.example.com/").domain
