@@ -8,7 +8,6 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ringfence.errors import InternalError
 from ringfence.private_files import write_all
 from ringfence.workspaces.commit import parent_of, remove
 from ringfence.workspaces.tree import Entry, Walk
@@ -29,16 +28,8 @@ def mask_files(root_fd: int, masks: Masks) -> tuple[str, ...]:
     Where there is more than is looked at, nothing is kept.
 
     Raises:
-        InternalError: Something can neither be masked nor removed.
+        OSError: Something can neither be masked nor removed. It may name a file, and a guest names files after secrets.
     """
-    try:
-        return _mask_files(root_fd, masks)
-    except OSError as error:  # which names a file, and a guest names files after secrets
-        why = os.strerror(error.errno or errno.EIO)
-        raise InternalError(f"what a run left could not be searched for its secrets: {why}") from None
-
-
-def _mask_files(root_fd: int, masks: Masks) -> tuple[str, ...]:
     removed = masked = 0
     walk = Walk(root_fd, max_entries=_MOST_ENTRIES, max_depth=_MOST_DEPTH)
     doomed: list[bytes] = []

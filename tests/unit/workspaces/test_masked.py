@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ringfence.errors import InternalError
+from ringfence.capability.limits import Limits
 from ringfence.masking import Masks
+from ringfence.ports import EVERYTHING
 from ringfence.workspaces import masked
 from ringfence.workspaces.acting import acting_as
 from ringfence.workspaces.masked import mask_files
+from ringfence.workspaces.run_directory import RunDirectory
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYkey"
 GUEST = (65534, 65534)
@@ -71,14 +74,23 @@ def test_a_directory_that_its_guest_closed_keeps_no_secret(root: int) -> None:
     os.close(fd)
 
 
-def test_what_cannot_be_searched_is_refused_without_a_name(root: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(root, "file", f"key={SECRET}")
+def test_files_that_cannot_be_searched_are_lost_and_their_names_untold(
+    root: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("artifacts", "upper"):
+        os.mkdir(name, dir_fd=root)
+    write(root, "artifacts/plain", "plain")
+    write(root, f"artifacts/{SECRET.rpartition('/')[2]}", f"key={SECRET}")
 
     def fails(*_: object) -> None:
         raise PermissionError(13, "Permission denied", SECRET)
 
     monkeypatch.setattr(masked, "_rewrite", fails)
-    with pytest.raises(InternalError) as refused:
-        mask_files(root, masks())
-    assert SECRET not in str(refused.value)
-    assert refused.value.__suppress_context__
+    directory = RunDirectory(None, None, 0, only_grows=False)
+    directory.arrive(os.dup(root))
+    harvest = directory.harvest(Limits(), replace(EVERYTHING, masks=masks()))
+    os.close(directory.fd)
+    assert harvest.artifacts == ()
+    assert harvest.changes.kept is False
+    assert "could not be searched" in harvest.notes[0]
+    assert SECRET not in repr(harvest)
