@@ -141,7 +141,8 @@ class Retriever:
         if len(found) > rules.caps.answers:
             raise CapabilityBlocked(f"{where.host} has more than {rules.caps.answers} addresses", reason="domain")
         spelled = [_address(text) for text in found]
-        inside = [carried for address in spelled for carried in verdict_of(address).carries]
+        nat64 = rules.addresses.nat64
+        inside = [carried for address in spelled for carried in verdict_of(address, nat64=nat64).carries]
         judged = replace(rules.addresses, own=rules.addresses.own | rules.own([*spelled, *inside]))
         # one that is forbidden is enough: whoever owns the name would only have to wait until it is chosen
         for address in spelled:

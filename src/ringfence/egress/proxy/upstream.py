@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Final
 
-from ringfence.egress.addresses import parsed
+from ringfence.egress.addresses import parsed, verdict_of
 from ringfence.egress.dialing import own_of
 from ringfence.egress.proxy.refusal import BAD_GATEWAY, TOO_LATE, Refusal
 from ringfence.egress.proxy.rules import Rules
-from ringfence.errors import Unavailable
+from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.operation.target import Target, is_address
 
 Resolve = Callable[[str], Sequence[str]]
@@ -47,7 +47,9 @@ class Dialler:
             Refusal: The name has no address, one that is forbidden, or none that answers.
         """
         addresses = [where.host] if is_address(where.host) else await self._addresses(where.host)
-        refusal = rules.refuse_addresses(where.host, addresses, own_of(addresses))
+        # also what an address carries inside: behind NAT64 this host has a second name for itself
+        own = own_of([*addresses, *_carried(addresses, rules.addresses.nat64)])
+        refusal = rules.refuse_addresses(where.host, addresses, own)
         if refusal is not None:
             raise refusal
         for address in addresses:
@@ -93,6 +95,12 @@ class Dialler:
             end.close()
             raise
         return end
+
+
+def _carried(addresses: Iterable[str], nat64: tuple[str, ...]) -> Iterator[str]:
+    for address in addresses:
+        with contextlib.suppress(InvalidRequest):  # which the rules refuse
+            yield from verdict_of(address, nat64=nat64).carries
 
 
 def _place(address: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]:
