@@ -28,7 +28,7 @@ from ringfence.guard import rules as guard
 from ringfence.operation.brokered import NetHttp
 from ringfence.operation.secret import put_in, references
 from ringfence.operation.target import Target, target
-from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
+from ringfence.outcome import BrokerOutcome, Budget, Destination, Digest, Effect, Network
 from ringfence.ports import ExecCtx
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ class NetExecutor:
         try:
             async with _lane_of(profile.tenant):
                 found = await retriever.fetch(ask, self._rules(profile, ask), trail)
+        except asyncio.CancelledError:
+            ctx.reached.append(_reached(trail, masks))
+            raise
         except RingfenceError as error:
             error.done = BrokerOutcome("net_http", {}, None, _used(trail), _effects(trail, masks))
             if masks is not None:
@@ -172,6 +175,28 @@ def _used(trail: Trail) -> Budget:
 
 def _effects(trail: Trail, masks: Masks | None) -> tuple[Effect, ...]:
     return tuple(Effect("network", _hidden(_meta(hop), masks)) for hop in trail.hops)
+
+
+def _reached(trail: Trail, masks: Masks | None) -> Network:
+    """Tell where a request had gone whose caller no longer waits for it."""
+    names = [hop.where.host if masks is None else masks.mask_text(hop.where.host) for hop in trail.hops]
+    return Network(
+        tuple(
+            Destination(
+                name,
+                hop.where.port,
+                "allowed" if hop.address else "failed",
+                "" if hop.decision == "allowed" else hop.decision,
+                hop.method,
+                hop.address or "",
+                1,
+                hop.bytes_in,
+                hop.bytes_out,
+            )
+            for name, hop in zip(names, trail.hops, strict=True)
+        ),
+        complete=False,
+    )
 
 
 def _hidden(members: dict[str, Any], masks: Masks | None) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from tests.net_lab import PUBLIC, Names, Server, Wire
@@ -13,7 +15,7 @@ from ringfence.evidence.recorded import from_bytes, to_bytes
 from ringfence.executors.net import NetExecutor
 from ringfence.operation.brokered import NetHttp
 from ringfence.outcome import BrokerOutcome
-from ringfence.testing import orchestrator_over, standard_profile
+from ringfence.testing import MemorySink, orchestrator_over, standard_profile
 
 POLICY = load_policy(b"network: {default: safe_retrieval, allowlist: {enabled: true, domains: ['*.example.com']}}")
 
@@ -54,3 +56,23 @@ async def test_a_preview_is_the_beginning_of_a_text_and_nothing_of_a_picture(ser
 
 def test_its_domain_is_that_of_the_operation() -> None:
     assert NetExecutor(NetSettings()).capability_domain() == NetHttp("GET", "http://x.example.com/").domain
+
+
+async def test_a_request_that_its_caller_gave_up_is_on_record_with_where_it_went() -> None:
+    dialled, sink = asyncio.Event(), MemorySink()
+
+    async def dial(*_: object) -> NoReturn:
+        dialled.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody answers")
+
+    operation = NetHttp("GET", "http://web.example.com/path-of-the-request")
+    orchestrator = orchestrator_over(NetExecutor(NetSettings(dial=dial, lookup=Names())), evidence=sink)
+    task = asyncio.ensure_future(orchestrator.run(operation, standard_profile(operation, policy=POLICY)))
+    await dialled.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (place,) = sink.records[-1]["network"]["destinations"]
+    assert (place["host"], place["address"], place["reason"]) == ("web.example.com", PUBLIC, "cancelled")
+    assert "path-of-the-request" not in str(sink.records[-1]["network"])
