@@ -12,7 +12,7 @@ import pytest
 from tests.command_line import told
 from tests.container_engine import Engine
 
-from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager
+from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager, SecurityMode
 from ringfence.outcome import SandboxType
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(120)]
@@ -120,3 +120,17 @@ def test_an_engine_elsewhere_gets_its_inputs_through_the_stream(docker_engine: E
 def test_the_argv_that_is_kept_holds_no_program(lived: tuple[Path, dict[str, Any]]) -> None:
     _, answer = lived
     assert "made" not in json.dumps(answer["isolation"]["container"])
+
+
+async def test_with_gvisor_as_its_runtime_the_guest_meets_another_kernel(
+    docker_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "runsc" not in docker_engine.docker("info", "--format", "{{json .Runtimes}}").stdout:
+        pytest.skip("this engine has no gVisor")
+    monkeypatch.setenv("RINGFENCE_DOCKER_RUNTIME", "runsc")
+    async with SandboxManager(
+        home=tmp_path, isolation="docker", pool_size=0, security_mode=SecurityMode.PERMISSIVE
+    ) as manager:
+        result = await manager.execute(ExecutionRequest("import os; print(os.uname().release, os.getuid())"))
+    assert (result.sandbox_type, result.stdout) == (SandboxType.GVISOR, "4.4.0 1000\n")
+    assert result.isolation.seccomp_filters > 0

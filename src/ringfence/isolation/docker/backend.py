@@ -17,7 +17,7 @@ from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable, RuntimeMissing
 from ringfence.isolation.docker import observing, reaper
-from ringfence.isolation.docker.argv import Plan, mounts_of, run_argv
+from ringfence.isolation.docker.argv import UID, Plan, mounts_of, run_argv
 from ringfence.isolation.docker.container import Ended, Running, Undertaker, launch
 from ringfence.isolation.docker.engine import PATIENCE_SECONDS, Engine, hung
 from ringfence.isolation.docker.failures import explain, lacks_interpreter
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ringfence.isolation.stream.host import StreamWorker
     from ringfence.workspaces.session import SessionWorkspace
 
-_GVISOR: Final = "runsc"
 _ANSWERS_PER_START: Final = 4  # an engine takes longer to start a container than to answer a question
 _BOOT_WORD: Final = "<the worker's boot>"
 
@@ -150,13 +149,14 @@ class DockerBackend:
                 plan.spec,
                 sandbox_id=plan.name,
                 backend=self.name,
-                sandbox_type=SandboxType.GVISOR if self._is_gvisor() else SandboxType.DOCKER,
+                sandbox_type=SandboxType.GVISOR if self._settings.is_gvisor else SandboxType.DOCKER,
                 limits=self._limits,
                 inputs=plan.inputs,
                 session=session,
                 observe=lambda hello: self._observe(hello, running, plan, argv),
                 on_discard=lambda: self._give_back(running),
                 seconds=self._start_seconds,
+                guest_id=UID if self._settings.is_gvisor else None,
             )
             worker.init_pid, worker.worker_pid = running.pids
             running.is_parked = True
@@ -172,9 +172,6 @@ class DockerBackend:
                     raise hung("run", self._start_seconds) from error
                 case Ended.OTHERWISE:
                     raise
-
-    def _is_gvisor(self) -> bool:
-        return self._settings.runtime is not None and Path(self._settings.runtime).name.startswith(_GVISOR)
 
     def _refusal(self, said: str) -> IsolationUnavailable | RuntimeMissing:
         if lacks_interpreter(said):
@@ -195,6 +192,9 @@ class DockerBackend:
             argv=tuple(_BOOT_WORD if word == BOOT else word for word in argv),
             mounts=mounts_of(plan),
         )
+        if self._settings.is_gvisor:
+            running.pidfd = observing.open_process(container)
+            return replace(observing.of_gvisor(container, hello, self._host_namespaces), container=made_from)
         sight = observing.sight_of(container, hello.worker_pid)
         if sight is None:
             return Layers(notes=(observing.NOT_OBSERVED, *hello.notes), container=made_from)
