@@ -18,6 +18,7 @@ from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable, RuntimeMissing
 from ringfence.isolation.docker import observing, reaper
 from ringfence.isolation.docker.argv import UID, Plan, mounts_of, run_argv
+from ringfence.isolation.docker.carried import carried_python
 from ringfence.isolation.docker.container import Ended, Running, Undertaker, launch
 from ringfence.isolation.docker.engine import PATIENCE_SECONDS, Engine, hung
 from ringfence.isolation.docker.failures import explain, lacks_interpreter
@@ -110,6 +111,11 @@ class DockerBackend:
             if not Path(spec.packages).is_dir():
                 raise IsolationUnavailable(f"{spec.packages} is not there to be shown in a container")
             shown += ((spec.packages, str(BOX_PACKAGES)),)
+        program: tuple[str, ...] = COMMAND
+        if self._settings.bring_python:
+            brought = carried_python()
+            shown += (brought.shown,)
+            program = (*brought.words, *COMMAND[1:])
         if shown and remote:
             raise IsolationUnavailable(
                 "a container engine on another machine can be shown none of this one's directories",
@@ -131,7 +137,7 @@ class DockerBackend:
             inputs=inputs,
             shown=shown,
             labels=reaper.labels(self._home),
-            program=COMMAND,
+            program=program,
         )
 
     def _session_of(self, spec: WorkerSpec) -> SessionWorkspace | None:
@@ -177,7 +183,7 @@ class DockerBackend:
         if lacks_interpreter(said):
             return RuntimeMissing(
                 f"the image {self._settings.image} has no python3, which parks a worker in it",
-                fix="use an image with python3 3.8 or newer: `ringfence image build` makes one",
+                fix="use an image with python3 3.8 or newer, or say `bring_python = true` under [docker]",
             )
         with self._lock:
             self._is_remote = None  # the engine is to be met again: it may have been replaced

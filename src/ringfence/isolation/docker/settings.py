@@ -39,6 +39,8 @@ class EngineSettings:
     """The profile to hold containers to; without one it is ours."""
     readonly_root: bool = True
     """Whether the image's own files cannot be written; off only for images that cannot live with it."""
+    bring_python: bool = False
+    """Whether this machine's own interpreter is shown in the container, for images that have none."""
     remote: bool | None = None
     """Whether the engine is on another machine, and sees none of our files; without a word its address decides."""
 
