@@ -11,18 +11,24 @@ from tests import aio_service
 from ringfence.interfaces.cli.main import main
 from ringfence.selftest.corpus import CORPUS
 
+_NEEDED = {"docker": "docker_engine", "gvisor": "gvisor_image"}
 
-@pytest.mark.timeout(180)
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "isolation",
     [
         pytest.param("native", marks=pytest.mark.needs("native")),
         pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
+        pytest.param("docker", marks=pytest.mark.needs("docker")),
+        pytest.param("gvisor", marks=pytest.mark.needs("gvisor")),
     ],
 )
 def test_nothing_that_ships_gets_out_of_a_box(
-    isolation: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    isolation: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
+    if isolation in _NEEDED:
+        request.getfixturevalue(_NEEDED[isolation])
     status = main(["selftest", "escape", "--isolation", isolation, "--json", "--home", str(tmp_path)])
     answer = json.loads(capsys.readouterr().out)
     through = {each["probe"]: each["how"] for each in answer["probes"] if each["verdict"] != "held"}
