@@ -158,6 +158,10 @@ def _docker() -> str | None:
     return container_engine.missing()
 
 
+def _podman() -> str | None:
+    return None if shutil.which("podman") else "podman is not installed"
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
 
@@ -192,6 +196,7 @@ CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
     "docker": _docker,
+    "podman": _podman,
     "gvisor": _gvisor,
     "node": _node,
     "user": _user,
