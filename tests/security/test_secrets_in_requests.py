@@ -25,7 +25,7 @@ from ringfence.testing import MemorySink, orchestrator_over, standard_profile
 pytestmark = [pytest.mark.guarantee(20), pytest.mark.guarantee(28)]
 
 VALUE = "tok-4f9a-not-to-be-seen"
-NAMES = ("web.example.com", "other.example.com", "api.example.com", "web.example.org")
+NAMES = ("web.example.com", "second.example.com", "api.example.com", "web.example.org")
 BEARER = {"Authorization": "Bearer ${secret:TOKEN}"}
 POLICY = b"""
 policies:
@@ -107,7 +107,7 @@ async def test_what_only_looks_like_a_reference_is_sent_as_it_is(net: Internet) 
 
 
 async def test_a_redirect_takes_it_to_no_other_origin(net: Internet) -> None:
-    await net.send(f"https://web.example.com/to?to={quote('https://other.example.com/', safe='')}")
+    await net.send(f"https://web.example.com/to?to={quote('https://second.example.com/', safe='')}")
     assert net.seen.count(VALUE) == 1
 
 
