@@ -16,7 +16,7 @@ import pytest
 from tests.egress_box import Boxes
 from tests.egress_lab import PUBLIC, SECOND, WEB, EgressLab, running_lab
 
-from ringfence.errors import CapabilityBlocked, Denied
+from ringfence.errors import CapabilityBlocked, Denied, QuotaExceeded
 from ringfence.outcome import Destination, ExecutionResult
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.needs("egress_lab")]
@@ -252,3 +252,28 @@ def test_bytes_are_counted_and_cut_when_they_are_spent(boxes: Boxes) -> None:
     assert result.network.bytes_in == 102_400
     assert {each.reason for each in result.network.destinations} == {"budget"}
     assert result.used.bytes_in == 102_400
+
+
+def test_a_budget_is_drawn_on_by_what_comes_and_goes(boxes: Boxes) -> None:
+    policy = boxes.policy()
+    policy.write_text(f"{policy.read_text()}budgets: {{tenant: {{local: {{bytes_in: 50000}}}}}}\n")
+    script = f"curl -sS http://{WEB}/size/1000000 | wc -c"
+    first, second = boxes.run(script, "bash", policy=policy), None
+    assert 0 < int(first.stdout) < 50_000
+    assert first.network is not None
+    assert first.network.bytes_in == 50_000
+    with pytest.raises(QuotaExceeded):
+        second = boxes.run(script, "bash", policy=policy)
+    assert second is None
+
+
+def test_a_rule_that_asks_about_a_host_needs_consent_and_stops_what_is_below_a_granted_suffix(boxes: Boxes) -> None:
+    policy = boxes.policy(domains=["*.example.com"])
+    policy.write_text(f"{policy.read_text()}rules:\n  - {{domain: {SECOND}, decision: ask, match: [{SECOND}]}}\n")
+    with pytest.raises(Denied) as refused:
+        boxes.run("1", allow=(SECOND,), policy=policy)
+    assert refused.value.reason == "consent_required"
+    script = f"curl -sS -o /dev/null -w '%{{http_code}} ' http://{SECOND}/ http://{WEB}/ -o /dev/null"
+    result = boxes.run(script, "bash", allow=("*.example.com",), policy=policy)
+    assert result.stdout.split() == ["403", "200"]
+    assert destinations(result)[SECOND, 80, "denied"].reason == "consent_required"

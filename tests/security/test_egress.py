@@ -26,6 +26,8 @@ from ringfence.egress.proxy.connection import Patience
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.proxy import Gate, Proxy
 from ringfence.egress.proxy.rules import Rules
+from ringfence.errors import IsolationUnavailable
+from ringfence.isolation.linux import observe
 from ringfence.journal.reader import reading
 from ringfence.operation.target import METHODS
 from ringfence.outcome import ExecutionResult, Network
@@ -208,6 +210,15 @@ def test_whoever_ignores_the_proxy_reaches_nothing(boxes: Boxes, lab: EgressLab)
 def test_the_door_is_in_no_hand_but_the_hosts(boxes: Boxes) -> None:
     said, _ = ask(boxes, TAKE_THE_DOOR)
     assert said == {"held": [], "same": "EADDRINUSE", "any": "EADDRINUSE"}
+
+
+@pytest.mark.guarantee(12)
+def test_a_door_in_another_network_than_the_boxs_own_is_not_opened() -> None:
+    own = observe.own_namespaces()["net"]
+    with socket.create_server(("127.0.0.1", 0)) as of_the_host:
+        observe.require_door(of_the_host.fileno(), own)
+        with pytest.raises(IsolationUnavailable, match="another network"):
+            observe.require_door(of_the_host.fileno(), "net:[1]")
 
 
 def test_names_are_resolved_by_the_proxy_and_only_when_they_are_granted(boxes: Boxes, lab: EgressLab) -> None:

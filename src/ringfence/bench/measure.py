@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from ringfence.bench.containers import docker
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
 from ringfence.bench.fetching import fetch
 from ringfence.bench.gvisor import gvisor
@@ -37,6 +38,7 @@ CASES: dict[str, Case] = {
     "http_idle": http_idle,
     "http_list": http_list,
     "fetch": fetch,
+    "docker": docker,
     "gvisor": gvisor,
     "egress": way_out,
     "neighbours": neighbours,

@@ -204,7 +204,7 @@ class Workshop:
                 anchor = Anchor(anchor_fd)
                 meter.anchor_pid = anchor.pid
                 wait_until_at_rest(anchor.pid)
-            layers = self._observe(worker_pid, box, cgroups)
+            layers = self._observe(worker_pid, box, cgroups, door)
             heard.ready(worker_pid)
             meter.park()
             events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
@@ -238,9 +238,11 @@ class Workshop:
             on_discard=discard,
         )
 
-    def _observe(self, worker_pid: int, box: Box, cgroups: CgroupHost) -> Layers:
+    def _observe(self, worker_pid: int, box: Box, cgroups: CgroupHost, door: int | None) -> Layers:
         seen = observe.look(worker_pid)
         observe.require_sealed(seen, self._host_namespaces, filters=_FILTERS_PER_WORKER)
+        if door is not None:
+            observe.require_door(door, seen.namespaces["net"])
         if box.place.cgroup is not None and not box.place.cgroup.holds(observe.membership(worker_pid)):
             raise IsolationUnavailable("the worker is not in its cgroup; nothing ran in it")
         controllers = cgroups.report.controllers
