@@ -181,8 +181,8 @@ class AIOWorker:
         return True
 
     def left_files(self) -> bool:
-        """Only what came back tells."""
-        return True
+        """Whether anything came back, or is lost."""
+        return bool(self._back.taped or self._back.why_not)
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
         """Judge what came back as if a container had told of it; what is no tar file of ours is lost."""
