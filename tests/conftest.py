@@ -14,10 +14,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import mcp_programs, net_lab, postgres_server
+from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, postgres_server
 
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
+from ringfence.errors import IsolationUnavailable
+from ringfence.images.archive import default_cache
+from ringfence.images.rootfs import cannot_build
+from ringfence.isolation.gvisor import runsc
 
 SOAK = bool(os.environ.get("RINGFENCE_SOAK"))
 SOAK_FACTOR = 20
@@ -50,6 +54,27 @@ def postgres() -> Iterator[postgres_server.PostgresServer]:
     """Start a private PostgreSQL server, for all tests that ask for one."""
     with postgres_server.running() as server:
         yield server
+
+
+# --- containers ---
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[container_engine.Engine]:
+    """Give every `isolation="docker"` from here on the tests' own engine and image."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RINGFENCE_DOCKER_URL", container_engine.engine().url)
+        patched.setenv("RINGFENCE_DOCKER_IMAGE", container_engine.sandbox_image())
+        yield container_engine.engine()
+
+
+@pytest.fixture(scope="session")
+def gvisor_image() -> Iterator[None]:
+    """Have the image that every `isolation="gvisor"` needs, also in an application with another home directory."""
+    container_engine.sandbox_rootfs()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(default_cache().parents[1]))
+        yield
 
 
 class Databases:
@@ -95,6 +120,14 @@ def _bwrap() -> str | None:
     return None if shutil.which("bwrap") else "bwrap is not installed"
 
 
+def _gvisor() -> str | None:
+    try:
+        runsc.find()
+    except IsolationUnavailable as error:
+        return str(error)
+    return cannot_build()
+
+
 def _node() -> str | None:
     try:
         node = import_module("ringfence.runtimes.node").find_node()
@@ -121,14 +154,26 @@ def _postgres() -> str | None:
     return None if postgres_server.programs() else "PostgreSQL is not installed"
 
 
+def _docker() -> str | None:
+    return container_engine.missing()
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
+
+
+def _aio_sdk() -> str | None:
+    return aio_client.missing()
 
 
 def _btrfs() -> str | None:
     if os.geteuid() != 0:
         return "only root may mount one"
     return None if shutil.which("mkfs.btrfs") else "btrfs-progs is not installed"
+
+
+def _egress_lab() -> str | None:
+    return egress_lab.missing()
 
 
 def _net_lab() -> str | None:
@@ -139,16 +184,25 @@ def _systemd() -> str | None:
     return None if shutil.which("systemd-analyze") else "systemd is not installed"
 
 
+def _gcc() -> str | None:
+    return None if shutil.which("gcc") else "gcc is not installed"
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
+    "docker": _docker,
+    "gvisor": _gvisor,
     "node": _node,
     "user": _user,
     "root": _root,
     "biscuit": _biscuit,
     "postgres": _postgres,
     "mcp_suites": _mcp_suites,
+    "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
+    "gcc": _gcc,
+    "egress_lab": _egress_lab,
     "net_lab": _net_lab,
     "systemd": _systemd,
 }
@@ -164,11 +218,13 @@ def required() -> frozenset[str]:
     """Name what this run may not do without.
 
     A run as root that is followed by one as an ordinary user (`tools/test` promises it) leaves the tests of an ordinary
-    user to the second.
+    user to the second; the second has no engine where none lets that user in, and root's run had one.
     """
     names = {name.strip() for name in os.environ.get("RINGFENCE_REQUIRE", "").split(",")} - {""}
     if os.environ.get("RINGFENCE_USER_RUN") == "follows":
         names.discard("user")
+    if os.environ.get("RINGFENCE_USER_RUN") == "second":
+        names -= {"docker", "gvisor"}
     return frozenset(names)
 
 

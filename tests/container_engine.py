@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from ringfence.images import archive, rootfs
-from ringfence.images.recipe import Recipe, import_changes
+from ringfence.images.recipe import import_changes
 
 IMAGE = "ringfence-sandbox:tests"
 _START_SECONDS = 60.0
@@ -56,11 +56,29 @@ class Engine:
         if self.process.poll() is None:
             self.process.send_signal(with_signal)
         self.process.wait(60)
+        self._forget_containerd()
 
     def start(self, *options: str) -> None:
         """Start the daemon, for the first time or again on the same files, and wait until it answers."""
         assert self.directory is not None
         self.process = _start(self.directory, self.url, options)
+
+    def _forget_containerd(self) -> None:
+        """Wait for the daemon's own containerd, which ends with it, and remove what says that it still runs.
+
+        Where pid 1 reaps nobody it stays a zombie, and the next daemon would take that for alive.
+        """
+        assert self.directory is not None
+        written = self.directory / "run" / "containerd" / "containerd.pid"
+        if not written.exists():
+            return
+        status = Path("/proc", written.read_text().strip(), "stat")
+        until = time.monotonic() + _START_SECONDS
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            while status.read_text().rpartition(")")[2].split()[0] != "Z":
+                assert time.monotonic() < until, "containerd outlives its daemon"
+                time.sleep(0.05)
+        written.unlink(missing_ok=True)
 
 
 def missing() -> str | None:
@@ -81,8 +99,8 @@ def _missing() -> str | None:
 
 @cache
 def image_missing() -> str | None:
-    """Say why there is no root file system to run things in, or None; it is built by `tools/sandbox-image`."""
-    if archive.find(Recipe(), archive.default_cache()) is not None:
+    """Say why there is no root file system to run things in, or None; `tools/sandbox-image` builds it."""
+    if archive.find(rootfs.default_recipe(), archive.default_cache()) is not None:
         return None
     return rootfs.cannot_build() or "the sandbox image is not built; fix: tools/sandbox-image"
 
@@ -90,7 +108,7 @@ def image_missing() -> str | None:
 @cache
 def sandbox_rootfs() -> Path:
     """Return the tar of the image's root file system; building it takes minutes, so `tools/test` does that first."""
-    return rootfs.build(Recipe(), archive.default_cache()).path
+    return rootfs.build(rootfs.default_recipe(), archive.default_cache()).path
 
 
 @cache
@@ -121,20 +139,24 @@ def engine() -> Engine:
 @contextlib.contextmanager
 def running(*options: str) -> Iterator[Engine]:
     """Start an engine beside `engine()`, for a test that stops it, fills it or changes its `options`."""
-    directory = Path(tempfile.mkdtemp(prefix="rf-docker-"))
+    directory = Path(tempfile.gettempdir(), f"rf-docker-{os.urandom(6).hex()}")  # also the name of a namespace
+    directory.mkdir(mode=0o700)
     started = Engine(f"unix://{directory}/docker.sock", directory)
     try:
         started.start(*options)
         yield started
     finally:
         started.stop()
-        _remove(directory)
+        shutil.rmtree(directory)
 
 
 def _start(directory: Path, url: str, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
     runsc = shutil.which("runsc")
     command = [
-        *("setpriv", "--pdeathsig", "TERM", "dockerd", "--host", url, "--group=root"),
+        *("setpriv", "--pdeathsig", "TERM"),
+        # Its mounts are its own: none is seen by the other tests, and none outlives it.
+        *("unshare", "--mount", "--propagation", "slave"),
+        *("dockerd", "--host", url, "--group=root"),
         *("--config-file", str(directory / "daemon.json"), "--pidfile", str(directory / "docker.pid")),
         *("--data-root", str(directory / "data"), "--exec-root", str(directory / "run")),
         # A containerd of the machine, where one runs, keeps what is ours apart from what is not.
@@ -155,20 +177,3 @@ def _start(directory: Path, url: str, options: tuple[str, ...]) -> subprocess.Po
             raise RuntimeError(f"dockerd did not start: {log.read_text()[-2000:]}")
         time.sleep(0.05)  # a condition is waited for, with a bound; docker has nothing that tells when it is ready
     return process
-
-
-def _remove(directory: Path) -> None:
-    """Remove the files of an engine, and first whatever it left mounted there."""
-    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for path in sorted((path for path in mounted if path.startswith(f"{directory}/")), reverse=True):
-        subprocess.run(["umount", "-l", path], check=True)
-    shutil.rmtree(directory)
-
-
-def main() -> None:
-    """Build what the tests need before they run, because it takes longer than a test may."""
-    rootfs.build(Recipe(), archive.default_cache(), on_progress=lambda line: print(f"set-up: {line}", flush=True))
-
-
-if __name__ == "__main__":
-    main()

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from ringfence.guard.consent import Consent
     from ringfence.guard.policy_guard import PolicyGuard
     from ringfence.guard.verdict import Verdict
+    from ringfence.isolation.aio.binding import PoolConfig, SessionState
+    from ringfence.isolation.aio.client import AIOSandboxClient
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+    from ringfence.isolation.aio.starting import CommandStarter
     from ringfence.oneline import fetch_url, perform, run
     from ringfence.operation import Language
     from ringfence.orchestrator.pipeline import Orchestrator
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.simple import DockerSimpleSandbox
     from ringfence.skills.provider import SkillsProvider
     from ringfence.skills.skill import Skill, SkillOutcome
     from ringfence.version import __version__
@@ -99,6 +104,11 @@ _HOME_OF = {
     "Consent": "guard.consent",
     "PolicyGuard": "guard.policy_guard",
     "Verdict": "guard.verdict",
+    "PoolConfig": "isolation.aio.binding",
+    "SessionState": "isolation.aio.binding",
+    "AIOSandboxClient": "isolation.aio.client",
+    "AIOSandboxPool": "isolation.aio.pool",
+    "CommandStarter": "isolation.aio.starting",
     "Language": "operation",
     "fetch_url": "oneline",
     "perform": "oneline",
@@ -115,6 +125,7 @@ _HOME_OF = {
     "ProcessInfo": "processes.running",
     "ProcessOutput": "processes.running",
     "Executor": "ports",
+    "DockerSimpleSandbox": "simple",
     "ExecutionRequest": "requests",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
@@ -130,6 +141,8 @@ _HOME_OF = {
 }
 
 __all__ = [
+    "AIOSandboxClient",
+    "AIOSandboxPool",
     "AgentWorkspace",
     "Artifact",
     "BrokerOutcome",
@@ -138,9 +151,11 @@ __all__ = [
     "Capabilities",
     "Capability",
     "CapabilityBlocked",
+    "CommandStarter",
     "Consent",
     "Correlation",
     "Denied",
+    "DockerSimpleSandbox",
     "EvidenceSink",
     "ExecutionFailed",
     "ExecutionRequest",
@@ -162,6 +177,7 @@ __all__ = [
     "PolicyGuard",
     "PolicySnapshot",
     "PolicySource",
+    "PoolConfig",
     "Process",
     "ProcessInfo",
     "ProcessOutput",
@@ -177,6 +193,7 @@ __all__ = [
     "SandboxManager",
     "SandboxType",
     "SecurityMode",
+    "SessionState",
     "SideEffect",
     "Skill",
     "SkillOutcome",

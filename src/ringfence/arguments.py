@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import wiring
 from ringfence.authority.profile import Isolation, SecurityMode
@@ -16,6 +16,9 @@ from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.operation import WORKING_DIRECTORY
+
+if TYPE_CHECKING:
+    from ringfence.isolation.aio.pool import AIOSandboxPool
 
 # the usual types first: asking an abstract one is slow, and this is on the way of every run
 _TEXTS = (str, bytes)
@@ -82,6 +85,21 @@ def database(url: object) -> str | None:
     if not isinstance(url, str):
         raise InvalidRequest("database must be a URL", reason="invalid_url")
     return url
+
+
+def aio_pool(pool: object) -> AIOSandboxPool | None:
+    """Return the pool of AIO instances that whoever makes a manager gave it.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if pool is None:
+        return None
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+
+    if not isinstance(pool, AIOSandboxPool):
+        raise InvalidRequest(f"aio_pool must be an AIOSandboxPool, not {pool!r}", reason="invalid_value")
+    return pool
 
 
 def engine_address(url: object) -> str | None:

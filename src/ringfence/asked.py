@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ringfence import arguments
 from ringfence.authority.layers import Request, read_commit
 from ringfence.authority.limit_names import FIELDS, nothing
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
+from ringfence.operation import CodeRun, parse_language
+from ringfence.operation.secret import read_ask
 
 if TYPE_CHECKING:
     from ringfence.authority.levels import NetMode
@@ -82,3 +85,28 @@ class Asks:
             ceilings=self.ceilings,
             net_ceiling=self.net_ceiling,
         )
+
+
+def operation_of(
+    request: ExecutionRequest, session_id: str | None, *, packages: tuple[str, ...], preload: tuple[str, ...]
+) -> CodeRun:
+    """Return what `request` asks to be run; what it does not say of packages and modules is as given.
+
+    Raises:
+        InvalidRequest: Something of it is not what it should be.
+    """
+    return CodeRun(
+        language=parse_language(request.language),
+        code=arguments.text(request.code),
+        args=arguments.strings("args", request.args),
+        stdin=arguments.as_bytes("stdin", request.stdin),
+        files=arguments.contents("files", request.files),
+        inputs=arguments.contents("inputs", request.inputs),
+        env=arguments.environment(request.env),
+        packages=arguments.strings("packages", request.packages) or packages,
+        preload=arguments.strings("preload", request.preload) or preload,
+        session_id=session_id,
+        cwd=arguments.directory(request.cwd),
+        secrets=tuple(map(read_ask, arguments.strings("secrets", request.secrets))),
+        domains=arguments.strings("allow_domains", request.allow_domains),
+    )

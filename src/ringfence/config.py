@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from ringfence.authority import units
 from ringfence.authority.levels import NetMode
@@ -12,6 +13,13 @@ from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import Limits
 from ringfence.egress.settings import NetSettings
 from ringfence.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+
+_OF_THE_HOST: Final = (
+    *("home", "policy_file", "executors", "budget_service", "database", "docker_url", "aio_pool", "pool_size"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,8 @@ class SandboxConfig:
     budget_service: str | None = None
     database: str | None = None
     docker_url: str | None = None
+    aio_pool: AIOSandboxPool | None = None
+    """Whose instances code runs in, where nobody names another kind of box."""
     skills: Iterable[str | Path] = ()
     workspace_root: str | Path | None = None
     net: NetSettings = field(default_factory=NetSettings)
@@ -64,13 +74,18 @@ class SandboxConfig:
         limits = self.limits or Limits()
         return (replace(limits, **asked) if asked else limits), frozenset(asked)  # type: ignore[arg-type]
 
+    def kind_of_box(self) -> Isolation | str:
+        """Return which kind of box was asked for: who gives a pool of AIO instances asks for those."""
+        is_said = self.aio_pool is None or self.isolation != Isolation.AUTO
+        return self.isolation if is_said else Isolation.AIO
+
     def refuse_host_settings(self) -> None:
         """Refuse what only whoever starts a service can say, where the manager is to ask a service.
 
         Raises:
             InvalidRequest: Naming the first of it.
         """
-        for name in ("home", "policy_file", "executors", "budget_service", "database", "docker_url", "pool_size"):
+        for name in _OF_THE_HOST:
             if getattr(self, name) is not None:
                 raise of_the_service(name)
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ringfence import arguments, engines, wiring
-from ringfence.asked import Asks
+from ringfence.asked import Asks, operation_of
 from ringfence.authority.caller import NOBODY_ELSE, Caller
 from ringfence.authority.layers import Request
 from ringfence.authority.local import tool_of
@@ -29,7 +29,7 @@ from ringfence.evidence.records import Asked
 from ringfence.fetching import Fetching
 from ringfence.filed import Filed
 from ringfence.identifiers import TimeOrdered
-from ringfence.operation import CodeRun, parse_language
+from ringfence.operation import CodeRun
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome
 from ringfence.requests import Content, OutputStream
 from ringfence.requests import ExecutionRequest as ExecutionRequest
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
+    from ringfence.isolation.aio.pool import AIOSandboxPool
     from ringfence.operation.brokered import Brokered, Filing, NetHttp, ProcExec
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
-_LATER = ("confirmation_service", "aio_pool")
+_LATER = ("confirmation_service",)
 
 
 class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
@@ -68,6 +69,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         budget_service: str | None = None,
         database: str | None = None,
         docker_url: str | None = None,
+        aio_pool: AIOSandboxPool | None = None,
         correlation: Correlation = UNKNOWN,
         url: str | None = None,
         api_key: str | None = None,
@@ -80,10 +82,10 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         agent roles. `executors` switches off what is not to be there at all, whatever a policy says: `{"fs": False}`.
         `budget_service` is the URL of a quota service that counts every call, instead of this home. `database` is
         the URL of a PostgreSQL server that keeps evidence and budgets, instead of a file in this home. `docker_url` is
-        where the container engine listens, for runs in containers. `correlation` is
-        whose work it is, by which the evidence is found again. `skills` are directories with skills, beside those of
-        the package and of `<home>/skills`. With `url` everything runs in the service there; `api_key`, or the
-        environment's RINGFENCE_API_KEY, tells it who calls.
+        where the container engine listens, for runs in containers. With `aio_pool` code runs in AIO services of that
+        pool, unless `isolation` says otherwise. `correlation` is whose work it is, by which evidence is found again.
+        `skills` are directories with skills, beside those of the package and of `<home>/skills`. With `url` everything
+        runs in the service there; `api_key`, or the environment's RINGFENCE_API_KEY, tells it who calls.
 
         Raises:
             InvalidRequest: An argument has no such value, or its part is not in this version.
@@ -110,6 +112,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             "budget_service": budget_service,
             "database": database,
             "docker_url": docker_url,
+            "aio_pool": aio_pool,
             "skills": skills,
         }
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
@@ -119,7 +122,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         self._preload = arguments.strings("preload", config.preload)
         self._asks = Asks(
             *config.asked_limits(),
-            arguments.choice(Isolation, config.isolation, "isolation"),
+            arguments.choice(Isolation, config.kind_of_box(), "isolation"),
             arguments.choice(SecurityMode, config.security_mode, "security_mode"),
             config.require_cgroups,
             config.ceilings or {},
@@ -136,6 +139,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
             docker_url=arguments.engine_address(config.docker_url),
+            aio_pool=arguments.aio_pool(config.aio_pool),
             workspace_root=Path(config.workspace_root) if config.workspace_root is not None else None,
             net=config.net,
         )
@@ -195,9 +199,14 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         limits: Limits | None = None,
         commit: str | None = None,
         cwd: str | None = None,
+        secrets: Iterable[str] = (),
+        allow_domains: Iterable[str] = (),
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in."""
+        """Run code of one of the languages; `files` appear in its working directory, `cwd` is another to start in.
+
+        `allow_domains` are the hosts it may reach, each as far as the policy grants it; without any it has no network.
+        """
         request = ExecutionRequest(
             code,
             language,
@@ -212,6 +221,8 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
             limits,
             commit,
             cwd,
+            secrets,
+            allow_domains,
         )
         return await self.execute(request, on_output=on_output)
 
@@ -425,16 +436,4 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
         return self._held.engine
 
     def _operation(self, request: ExecutionRequest) -> CodeRun:
-        return CodeRun(
-            language=parse_language(request.language),
-            code=arguments.text(request.code),
-            args=arguments.strings("args", request.args),
-            stdin=arguments.as_bytes("stdin", request.stdin),
-            files=arguments.contents("files", request.files),
-            inputs=arguments.contents("inputs", request.inputs),
-            env=arguments.environment(request.env),
-            packages=arguments.strings("packages", request.packages) or self._packages,
-            preload=arguments.strings("preload", request.preload) or self._preload,
-            session_id=self._session_id,
-            cwd=arguments.directory(request.cwd),
-        )
+        return operation_of(request, self._session_id, packages=self._packages, preload=self._preload)

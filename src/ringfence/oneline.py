@@ -36,6 +36,8 @@ def run(
     limits: Limits | None = None,
     commit: str | None = None,
     cwd: str | None = None,
+    secrets: Iterable[str] = (),
+    allow_domains: Iterable[str] = (),
     session_id: str | None = None,
     isolation: str = "auto",
     security_mode: str = "strict",
@@ -71,6 +73,8 @@ def run(
         arguments.with_memory(limits, memory_mb),
         commit,
         cwd,
+        secrets,
+        allow_domains,
     )
     manager = SandboxManager(
         session_id,

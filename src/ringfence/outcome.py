@@ -198,6 +198,43 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a run's connections went, or were not let; alike ones are one line, with `count`."""
+
+    host: str
+    port: int
+    decision: str
+    """`allowed`, `denied` by the rules, or `failed` by the network."""
+    reason: str = ""
+    method: str = ""
+    """Of a plain request, or `CONNECT`; nobody sees what is in a tunnel."""
+    address: str = ""
+    count: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """All that went through the one way out of a box."""
+
+    destinations: tuple[Destination, ...] = ()
+    not_shown: int = 0
+    """How many connections, of too many different ones, are only in the sums."""
+    complete: bool = True
+
+    @property
+    def bytes_in(self) -> int:
+        """How many bytes came in."""
+        return sum(place.bytes_in for place in self.destinations)
+
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes went out."""
+        return sum(place.bytes_out for place in self.destinations)
+
+
+@dataclass(frozen=True, slots=True)
 class Budget(budget.Budget):
     """What a run used, in the terms budgets are written in; what nobody counted is absent."""
 
@@ -250,6 +287,8 @@ class ExecutionResult:
     risk: str | None = None
     value: str | None = None
     """Of a cell, what its last line evaluated to, as text; the interpreter's own word."""
+    network: Network | None = None
+    """What went through the way out, of a run that had one."""
 
     @property
     def success(self) -> bool:
@@ -296,7 +335,8 @@ class ExecutionResult:
             cpu_ms=self.cpu_ms,
             wall_ms=round(self.elapsed_ms),
             memory_peak_bytes=self.memory_peak_bytes,
-            bytes_out=self.stdout_bytes + self.stderr_bytes,
+            bytes_out=self.stdout_bytes + self.stderr_bytes + (0 if self.network is None else self.network.bytes_out),
+            bytes_in=0 if self.network is None else self.network.bytes_in,
             file_count=len(self.files_written),
         )
 

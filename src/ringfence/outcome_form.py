@@ -14,11 +14,13 @@ from ringfence.outcome import (
     BrokerOutcome,
     Budget,
     Container,
+    Destination,
     Effect,
     ExecutionResult,
     FileChanges,
     Layers,
     Mount,
+    Network,
     Pending,
     SandboxType,
     Status,
@@ -66,6 +68,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "used": asdict(result.used),
         "notes": list(result.notes),
         "pending": None if result.pending is None else result.pending.to_dict(),
+        "network": None if result.network is None else _plain(asdict(result.network)),
     }
 
 
@@ -151,6 +154,7 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         files_written=_texts(form, "files_written"),
         changes=_changes(form.get("changes", {})),
         pending=_pending(form.get("pending")),
+        network=_network(form.get("network")),
         tasks_peak=_maybe(form, "tasks_peak", int),
         value=_maybe(form, "value", str),
         notes=_texts(form, "notes"),
@@ -195,6 +199,25 @@ def _container(form: object) -> Container | None:
             for each in map(read_object, read_member(form, "mounts", list))
         ),
     )
+
+
+def _network(form: object) -> Network | None:
+    if form is None:
+        return None
+    form = read_object(form)
+    places = read_member(form, "destinations", list)
+    return Network(
+        tuple(_destination(read_object(place)) for place in places),
+        read_member(form, "not_shown", int),
+        read_member(form, "complete", bool),
+    )
+
+
+def _destination(form: Form) -> Destination:
+    words = ("host", "decision", "reason", "method", "address")
+    counts = ("port", "count", "bytes_in", "bytes_out")
+    members: dict[str, Any] = {name: read_member(form, name, str) for name in words}
+    return Destination(**(members | {name: read_member(form, name, int) for name in counts}))
 
 
 def _pending(form: object) -> Pending | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.capability.budget import Budget
     from ringfence.evidence.documents import Document
     from ringfence.evidence.records import Members
+    from ringfence.masking import Masks
     from ringfence.operation.form import Operation
     from ringfence.outcome import Outcome
 
@@ -235,6 +236,8 @@ class WorkerSpec:
     cpus: float | None = None
     terminal: bool = False
     """Whether it can open a terminal, of the box's own; what nobody looks at has none."""
+    egress: bool = False
+    """Whether there is a way out of it: a socket that listens on its loopback and is held by the host's proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +254,8 @@ class Job:
     """After how many bytes of output it is ended; None is never, and what is too much is cut."""
     cwd: str | None = None
     """The directory it starts in, where that is not the usual one."""
+    masks: Masks | None = None
+    """What of its output nobody may see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +305,8 @@ class Keeping:
     commit: Commit = Commit.ALWAYS
     denials: Denials = NO_DENIALS
     """What nobody may change."""
+    masks: Masks | None = None
+    """What may stay in no file."""
 
 
 EVERYTHING: Final = Keeping()
@@ -315,6 +322,8 @@ class Worker(Protocol):
     spec: WorkerSpec
     init_pid: int
     worker_pid: int
+    door: int | None
+    """Where the host accepts what the guest connects to, if its spec asked for a way out and this kind has one."""
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
         """Put `files` into the work directory and `inputs` into the read-only one."""

@@ -35,6 +35,10 @@ class ExecutionRequest:
     """What becomes of what it changes in its project: kept `always`, kept once somebody agrees (`ask`), or `never`."""
     cwd: str | None = None
     """The directory it starts in, `/workspace/…` or relative to the work directory."""
+    secrets: Iterable[str] = ()
+    """What it needs that nobody may see: `NAME=env`, `NAME=env:VARIABLE` or `NAME=file:name`."""
+    allow_domains: Iterable[str] = ()
+    """The hosts it may reach, `example.com` or `*.example.com`, each as far as the policy grants it."""
 
 
 class OutputStream:

@@ -183,6 +183,7 @@ class ScriptedWorker:
     layers: Layers = AS_A_BOX_LOOKS
     init_pid: int = 0
     worker_pid: int = 0
+    door: int | None = None
     placed: dict[str, bytes] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     discarded: int = 0

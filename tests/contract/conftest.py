@@ -22,6 +22,8 @@ from ringfence.wiring.settings import Settings
 BACKENDS = [
     pytest.param(Isolation.NATIVE, marks=pytest.mark.needs("native")),
     pytest.param(Isolation.BWRAP, marks=pytest.mark.needs("bwrap")),
+    pytest.param(Isolation.DOCKER, marks=pytest.mark.needs("docker")),
+    pytest.param(Isolation.GVISOR, marks=pytest.mark.needs("gvisor")),
 ]
 
 
@@ -67,10 +69,11 @@ class Bench:
     ) -> Done:
         """Start a worker, have it run `code`, and discard it."""
         runtime = Language.PYTHON if language is Language.BASH else language
-        worker = self.start(runtime, **(spec or {}))
+        bounds = replace(Limits(), **limits)
+        fixed = {"memory_bytes": bounds.memory_bytes, "cpus": bounds.cpus} if self.backend.fixes_limits else {}
+        worker = self.start(runtime, **fixed, **(spec or {}))
         try:
             worker.place(files or {}, inputs or {})
-            bounds = replace(Limits(), **limits)
             ending = await worker.run(Job(language, code, args, env or {}, stdin, bounds), on_output)
             return Done(worker, ending, worker.harvest(bounds))
         finally:
@@ -80,6 +83,10 @@ class Bench:
 @pytest.fixture(scope="module", params=BACKENDS)
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """Each backend in turn; its launchers die with the thread that starts them, which is this one."""
+    if request.param is Isolation.GVISOR:
+        request.getfixturevalue("gvisor_image")
+    if request.param is Isolation.DOCKER:
+        request.getfixturevalue("docker_engine")
     home: Path = tmp_path_factory.mktemp("home")
     backend = make_backend(Settings(home=home, isolation=request.param))
     yield Bench(backend)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import gvisor_box
 
 from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import IsolationUnavailable
 from ringfence.operation import Language
-from ringfence.ports import Job, WorkerLost
+from ringfence.outcome import SandboxType
+from ringfence.ports import Job, Worker, WorkerLost
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Bench
@@ -37,7 +39,7 @@ async def test_a_timeout_also_ends_what_the_guest_started(bench: Bench) -> None:
         ending = await worker.run(job, None)
         assert ending.killed_by == "wall_timeout"
         # already when the run returns
-        assert not processes_below(worker.init_pid)
+        assert not guests_of(worker)
     finally:
         worker.discard()
 
@@ -112,7 +114,7 @@ async def test_a_cancelled_run_is_dead_when_the_cancellation_arrives(bench: Benc
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert not processes_below(worker.init_pid)
+        assert not guests_of(worker)
     finally:
         worker.discard()
 
@@ -128,7 +130,7 @@ async def test_a_listener_that_raises_ends_the_run_and_gets_its_exception_back(b
     try:
         with pytest.raises(Mine):
             await worker.run(Job(Language.PYTHON, FOREVER, (), {}, b"", Limits()), listen)
-        assert not processes_below(worker.init_pid)
+        assert not guests_of(worker)
     finally:
         worker.discard()
 
@@ -218,6 +220,13 @@ def holdings() -> dict[str, int]:
         "cgroups": len(glob.glob(f"/sys/fs/cgroup/**/{mine}*/rf-*", recursive=True)),
         "mounts": Path("/proc/self/mountinfo").read_text().count("\n"),
     }
+
+
+def guests_of(worker: Worker) -> set[int]:
+    """List what is left of a guest: below its init, or, where one kernel runs on another, in the inner one."""
+    if worker.sandbox_type is SandboxType.GVISOR:
+        return gvisor_box.guests(worker)
+    return processes_below(worker.init_pid)
 
 
 def processes_below(pid: int) -> set[int]:

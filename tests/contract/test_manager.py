@@ -115,6 +115,12 @@ async def test_a_session_keeps_its_files_and_a_run_without_one_leaves_none(door:
         assert (await other.execute_shell("ls")).stdout == ""
 
 
+async def test_a_session_keeps_directories_though_nothing_is_in_them(door: Door) -> None:
+    async with door.manager("directories") as manager:
+        assert (await manager.execute_shell("mkdir -p made/below")).success
+        assert (await manager.execute_shell("ls", cwd="/workspace/work/made")).stdout == "below\n"
+
+
 async def test_options_of_the_manager_go_with_every_run(door: Door) -> None:
     limits = Limits(wall_seconds=0.5)
     async with door.manager(limits=limits, correlation=Correlation(task_id="t-1")) as manager:

@@ -118,9 +118,16 @@ def test_a_shell_command_of_one_word_is_a_script() -> None:
 
 
 def test_what_this_version_has_not_got_is_refused_and_nothing_runs() -> None:
-    done = ringfence("run", "--allow-domain", "example.org", "-c", "print('ran')")
+    done = ringfence("run", "--secret", "TOKEN", "-c", "print('ran')")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"not_in_this_version" in done.stderr
+
+
+def test_a_host_that_no_policy_grants_is_refused_and_nothing_runs() -> None:
+    done = ringfence("run", "--allow-domain", "example.org", "-c", "print('ran')")
+    assert done.returncode != 0
+    assert done.stdout == b""
+    assert b"no way to example.org" in done.stderr
 
 
 def test_output_on_a_terminal_is_disarmed() -> None:

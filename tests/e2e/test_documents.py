@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 
-from ringfence import AgentWorkspace, BrokerOutcome, InvalidRequest, PathTraversalError, SandboxType, WorldInterface
+from ringfence import AgentWorkspace, BrokerOutcome, PathTraversalError, SandboxType, WorldInterface
 
 pytestmark = [pytest.mark.needs("native")]
 
 DOCUMENTS = Path(__file__).parent / "documents"
 POLICY = Path(__file__).parents[1] / "unit" / "authority" / "sandbox_policy.yaml"
-DOCKER_LINE = '    docker_url="unix:///var/run/docker.sock",\n'
 
 
 @pytest.fixture(autouse=True)
@@ -62,21 +61,13 @@ async def executed(*programs: str) -> AsyncIterator[dict[str, Any]]:
 
 
 async def test_001_code_is_run_as_in_5_1(capsys: pytest.CaptureFixture[str]) -> None:
-    async with executed(printed("001_5_1").replace(DOCKER_LINE, "")) as names:
+    async with executed(printed("001_5_1")) as names:
         assert capsys.readouterr().out == "Pi = 3.141592653589793\nSum = 4950\n\n0\n"
         assert names["result"].risk == "high"
 
 
-async def test_001_an_engine_that_is_not_there_is_refused_and_not_ignored() -> None:
-    assert DOCKER_LINE in printed("001_5_1")
-    with pytest.raises(InvalidRequest, match="docker_url") as refusal:
-        async with executed(printed("001_5_1")):
-            pass
-    assert refusal.value.reason == "not_in_this_version"
-
-
 async def test_001_a_shell_gets_its_files_as_in_5_2() -> None:
-    async with executed(printed("001_5_1").replace(DOCKER_LINE, ""), printed("001_5_2")) as names:
+    async with executed(printed("001_5_1"), printed("001_5_2")) as names:
         # the example's program wants pandas, which is not in the box: it was found there, and ran up to that line
         assert names["result"].exit_code == 1
         assert "analyze.py" in names["result"].stderr
@@ -89,7 +80,7 @@ async def test_001_a_node_acts_as_in_5_3() -> None:
         SimpleNamespace(tool="shell_exec", params={"command": "ls -d /workspace"}),
         SimpleNamespace(tool="file_list", params={"path": "work"}),
     ]
-    async with executed(printed("001_5_1").replace(DOCKER_LINE, "")) as names:
+    async with executed(printed("001_5_1")) as names:
         manager = type(names["manager"])("session", policy_file="sandbox_policy.yaml", pool_size=0)
         # what the example takes from the agent around it: the type of its state, and what carries out its other tools
         names |= {"AgentState": dict, "execute_tool": WorldInterface(manager).execute}

@@ -166,6 +166,17 @@ def test_limits_can_be_narrowed_and_not_widened(service: Service) -> None:
     assert ran(post(service, "print(1)", policy_overrides={"net": {"mode": "none"}}))["success"]
 
 
+def test_hosts_can_be_asked_for_and_are_refused_where_no_policy_grants_them(service: Service) -> None:
+    net = {"mode": "allowlist", "domains": ["example.com"]}
+    answer = post(service, "print(1)", policy_overrides={"net": net})
+    assert (answer.status, answer.reason) == (403, "domain")
+    for wrong in ({"mode": "none", "domains": ["example.com"]}, {"mode": "allowlist", "domains": ["*.com"]}):
+        answer = post(service, "print(1)", policy_overrides={"net": wrong})
+        assert answer.status == 422, answer.body
+    answer = post(service, "print(1)", policy_overrides={"net": {**net, "domains": ["a.example.com"] * 65}})
+    assert answer.status == 422
+
+
 def test_work_is_kept_between_the_runs_of_a_project(service: Service) -> None:
     ran(post(service, "open('kept.txt','w').write('1')", project_id="keeps"))
     assert ran(post(service, "print(open('kept.txt').read())", project_id="keeps"))["stdout"] == "1\n"

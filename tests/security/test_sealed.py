@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.security.conftest import Run
+from tests.security.conftest import BUILT_HERE, Run, does_not_keep
 
 import ringfence
 from ringfence import SandboxManager
@@ -21,15 +21,23 @@ from ringfence.isolation.linux.steps import Code, Steps
 pytestmark = pytest.mark.guarantee(12)
 
 
+# of an image, and emptied ones: a client of an engine may be configured to hand its proxies to every container
+OF_NOBODY = {"", "PWD", "PATH", "HOSTNAME", "HOME", "LANG"} | {
+    name for each in ("all", "ftp", "http", "https", "no") for name in (f"{each}_proxy", f"{each}_proxy".upper())
+}
+
+
+@pytest.mark.promise("G12 guests are processes of this machine")
 async def test_what_the_host_sees_of_a_parked_worker_is_every_layer(backend: str) -> None:
     async with SandboxManager(isolation=backend) as manager:
         while not manager.pool_pids():  # noqa: ASYNC110  the pool tells nobody when a worker is ready
             await asyncio.sleep(0.01)
         init, worker = manager.pool_pids()[0]
         seen = observe.look(worker)
-        assert observe.missing_layers(seen, observe.own_namespaces(), filters=2) == ()
+        told = {"user namespace"} if "G5 own ids" in does_not_keep(backend) else set()
+        assert set(observe.missing_layers(seen, observe.own_namespaces(), filters=2)) <= told
         assert sorted(os.listdir(f"/proc/{worker}/fd")) == ["0", "1", "2", "3"]
-        assert read(worker, "environ") in ("", "PWD=/\0")
+        assert {word.partition("=")[0] for word in read(worker, "environ").split("\0")} <= OF_NOBODY
         assert int(read(init, "status").partition("Seccomp_filters:")[2].split()[0]) >= 1
 
 
@@ -38,9 +46,11 @@ def read(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_text()
 
 
-def test_the_result_carries_the_layers_that_were_seen(box: Run) -> None:
+@pytest.mark.promise("G12 guests are processes of this machine")
+def test_the_result_carries_the_layers_that_were_seen(backend: str, box: Run) -> None:
     layers = box("pass").isolation
-    assert set(layers.namespaces) == {"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
+    told = {"user"} if "G5 own ids" in does_not_keep(backend) else set()
+    assert set(layers.namespaces) | told == {"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
     assert layers.capabilities_empty
     assert layers.no_new_privs
     assert layers.seccomp_filters >= 2
@@ -101,6 +111,7 @@ def test_the_canary_of_landlock_sings_where_there_is_no_landlock() -> None:
     os.close(opened)
 
 
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
 def test_where_no_namespace_can_be_made_nothing_runs(backend: str, tmp_path: Path) -> None:
     text = f"""
 import ringfence
@@ -113,6 +124,7 @@ for isolation in ({backend!r}, 'auto'):
 """
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     environment = {**os.environ, "PYTHONPATH": str(Path(ringfence.__file__).parents[1]), "HOME": str(tmp_path)}
+    environment["RINGFENCE_DOCKER_COMMAND"] = str(tmp_path / "no-engine")
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh", sys.executable, "-c", text],
         capture_output=True,

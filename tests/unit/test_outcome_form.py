@@ -16,10 +16,12 @@ from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
     Budget,
+    Destination,
     Effect,
     ExecutionResult,
     FileChanges,
     Layers,
+    Network,
     Pending,
     SandboxType,
     Status,
@@ -79,6 +81,13 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "evidence_id": st.none() | TEXTS,
     "risk": st.none() | TEXTS,
     "value": st.none() | TEXTS,
+    "network": st.none()
+    | st.builds(
+        Network,
+        destinations=st.tuples(st.builds(Destination, host=TEXTS, port=COUNTS, decision=TEXTS, address=TEXTS)),
+        not_shown=COUNTS,
+        complete=st.booleans(),
+    ),
 }
 RESULTS = st.builds(ExecutionResult, **FIELDS)
 BROKERED = st.builds(

@@ -22,12 +22,13 @@ class Tool:
     kinds: frozenset[str]
     languages: frozenset[str] | None = None
 
-    def within(self, capabilities: Iterable[Any]) -> Capabilities:
-        """Return those of `capabilities` that the tool is for."""
+    def within(self, capabilities: Iterable[Any], *, reaching: bool = False) -> Capabilities:
+        """Return those of `capabilities` that the tool is for; code is for hosts only where it asks for some."""
+        kinds = self.kinds | {"net.http"} if reaching and "code.run" in self.kinds else self.kinds
         return Capabilities(
             item
             for item in capabilities
-            if item.name in self.kinds
+            if item.name in kinds
             and (self.languages is None or item.name != "code.run" or item.language in self.languages)
         )
 

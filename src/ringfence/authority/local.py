@@ -73,7 +73,7 @@ class LocalAuthority:
         self._issue = issue
         self._builder = builder or ProfileBuilder()
         # by what the policy says and what the caller asks, which are held so that no identity is taken by another
-        self._known: dict[tuple[int, int, int], tuple[Profile, PolicyView, Request, Manifest | None]] = {}
+        self._known: dict[tuple[int, int, int, bool], tuple[Profile, PolicyView, Request, Manifest | None]] = {}
 
     def may_use(self, tool: str, role: str | None) -> bool:
         """Whether the policy lets the role use the tool at all; what for, only a profile tells."""
@@ -100,12 +100,13 @@ class LocalAuthority:
         policy = self._policy()
         tool = tool_of(operation) if manifest is None else manifest.id
         view = policy.view(tool, role)
-        declared = manifest or built_in_manifest(tool, view.capabilities)
+        reaching = isinstance(operation, CodeRun) and bool(operation.domains)
+        declared = manifest or built_in_manifest(tool, view.capabilities, reaching=reaching)
         if granted is not None:
             profile = self._builder.build(granted, declared, policy, tool=tool, role=role, request=request)
             return replace(profile, sources=Sources(policy, request, granted, manifest))
         grant = self._issue(policy, tool, role, call_id, caller)
-        key = id(view), id(request), id(manifest)
+        key = id(view), id(request), id(manifest), reaching
         known = self._known.get(key)
         if known is None:
             profile = self._builder.build(grant, declared, policy, tool=tool, role=role, request=request)

@@ -49,8 +49,11 @@ class Manifest:
 
 
 @lru_cache(maxsize=1024)
-def built_in_manifest(tool: str, within: Capabilities) -> Manifest | None:
-    """Return the manifest of a built-in tool: of `within`, the policy's own capabilities, those it is for."""
+def built_in_manifest(tool: str, within: Capabilities, *, reaching: bool = False) -> Manifest | None:
+    """Return the manifest of a built-in tool: of `within`, the policy's own capabilities, those it is for.
+
+    `reaching` is for code that asks for hosts.
+    """
     known = TOOLS.get(tool)
     if known is None:
         return None
@@ -58,7 +61,7 @@ def built_in_manifest(tool: str, within: Capabilities) -> Manifest | None:
         id=tool,
         name=tool,
         version="built-in",
-        capabilities=known.within(within),
+        capabilities=known.within(within, reaching=reaching),
         safety_class=known.risk,
-        side_effects=known.side_effect,
+        side_effects=known.side_effect | {SideEffect.NETWORK} if reaching else known.side_effect,
     )

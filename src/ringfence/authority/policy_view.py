@@ -16,6 +16,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
 from ringfence.operation.code import Language
+from ringfence.operation.target import METHODS
 
 if TYPE_CHECKING:
     from ringfence.authority.policy import Policy, Role, Scope
@@ -168,7 +169,7 @@ def _capabilities(
     granted += [CodeRun(language) for language in values.get("supported_languages", tuple(Language))]
     granted += _files(values)
     if net_mode is not NetMode.NONE:
-        granted += _network(policy, values)
+        granted += _network(policy, values, tool)
     granted += _programs(values)
     granted += [PortOpen(port) for port in values.get("open_ports", ())]
     granted += [SysGpu(name) for name in values.get("gpu", ())]
@@ -192,12 +193,15 @@ def _files(values: Mapping[str, Any]) -> list[Any]:
     return [*inside, *outside]
 
 
-def _network(policy: Policy, values: Mapping[str, Any]) -> list[Any]:
+def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
     from ringfence.capability.browser import VERBS, BrowserUse
     from ringfence.capability.net import NetHttp
 
     hosts = values.get("allowed_domains", policy.network.allowed or ())
-    methods = frozenset(values.get("allowed_methods", DEFAULT_METHODS))
+    known = TOOLS.get(tool)
+    # code that is given a host speaks TLS with it, where nobody sees the methods; a policy that names some still counts
+    usual = METHODS if known is not None and "code.run" in known.kinds else DEFAULT_METHODS
+    methods = frozenset(values.get("allowed_methods", usual))
     ports = values.get("allowed_ports", (None,))
     return [
         BrowserUse(frozenset(values.get("browser_scope", VERBS))),

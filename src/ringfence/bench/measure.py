@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from ringfence.bench.containers import docker
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
 from ringfence.bench.fetching import fetch
+from ringfence.bench.gvisor import gvisor
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
@@ -14,6 +16,7 @@ from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
 from ringfence.bench.snapshots import snapshots
 from ringfence.bench.subject import QUICK, Bench, Measured
+from ringfence.bench.way_out import way_out
 
 Case = Callable[[Bench], Awaitable[Measured]]
 
@@ -35,6 +38,9 @@ CASES: dict[str, Case] = {
     "http_idle": http_idle,
     "http_list": http_list,
     "fetch": fetch,
+    "docker": docker,
+    "gvisor": gvisor,
+    "egress": way_out,
     "neighbours": neighbours,
 }
 

@@ -76,7 +76,8 @@ class Capabilities:
 
     def refusal(self, operation: Operation) -> str | None:
         """Return why `operation` is not allowed, by the capability that came closest; nothing when it is."""
-        if operation.kind == "browser_nav" or (operation.kind == "code_run" and operation.ports):  # type: ignore[union-attr]
+        asks = operation.kind == "code_run" and (operation.ports or operation.secrets or operation.domains)  # type: ignore[union-attr]
+        if asks or operation.kind == "browser_nav" or (operation.kind == "net_http" and operation.headers):  # type: ignore[union-attr]
             from ringfence.operation.form import demands
 
             reasons = [self._refusal(demand) for demand in demands(operation)]
@@ -145,6 +146,7 @@ _JUDGE_OF = {
     "ws_reset": "fs.write",
     "ws_snapshot_delete": "fs.write",
     "net_http": "net.http",
+    "host_reach": "net.http",
     "browser_nav": "browser.use",
     "browser_extract": "browser.use",
     "browser_screenshot": "browser.use",

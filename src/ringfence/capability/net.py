@@ -14,7 +14,7 @@ from ringfence.errors import InvalidRequest
 from ringfence.operation.target import DEFAULT_PORTS, METHODS, target
 
 if TYPE_CHECKING:
-    from ringfence.operation import brokered
+    from ringfence.operation import brokered, needs
     from ringfence.operation.form import Operation
 
 READING = frozenset({"GET", "HEAD"})
@@ -65,6 +65,8 @@ class NetHttp(Kind):
 
     def refusal(self, operation: Operation) -> str | None:
         """Refuse other operations, hosts, schemes, ports and methods, each by its name."""
+        if operation.kind == "host_reach":
+            return None if host_covers(self.host, cast("needs.HostReach", operation).host) else "host"
         if operation.kind != "net_http":
             return "not_granted"
         request = cast("brokered.NetHttp", operation)

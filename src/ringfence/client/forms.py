@@ -70,10 +70,15 @@ def exec_form(operation: CodeRun, asking: Asking) -> dict[str, Any]:
     if operation.cwd != WORKING_DIRECTORY:
         form["cwd"] = operation.cwd
     body = {"exec": form, **_around(asking)}
+    if operation.domains:
+        net = {"mode": "allowlist", "domains": list(operation.domains)}
+        body["policy_overrides"] = {**body.get("policy_overrides", {}), "net": net}
     if operation.files:
         body["files"] = _files(operation.files)
     if operation.inputs:
         body["inputs"] = _files(operation.inputs)
+    if operation.secrets:
+        body["secrets"] = list(map(str, operation.secrets))
     return body
 
 

@@ -9,11 +9,11 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from ringfence.client.address import Address
 from ringfence.client.retry import Retrying
 from ringfence.client.service import Service
-from ringfence.client.transport import Transport
 from ringfence.errors import Unavailable
+from ringfence.wire.address import Address
+from ringfence.wire.transport import Transport
 
 SOCKET_NAME: Final = "service.sock"
 

@@ -11,15 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from ringfence.client.address import parse_address
 from ringfence.client.forms import Asking, GrantInUse, process_form
-from ringfence.client.lane import Lane
 from ringfence.client.service import RUN_SECONDS, Service
-from ringfence.client.stop import Stop
-from ringfence.client.transport import Transport
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.operation.code import CodeRun
 from ringfence.outcome_form import read_member, read_object
+from ringfence.wire.address import parse_address
+from ringfence.wire.lane import Lane
+from ringfence.wire.stop import Stop
+from ringfence.wire.transport import Transport
+from ringfence.wire.waiting import awaited
 
 if TYPE_CHECKING:
     from ringfence.authority.layers import Request
@@ -159,16 +160,7 @@ class Remote:
 
     async def wait(self, work: Callable[[Stop], _T]) -> _T:
         """Have a thread do what waits for the service; a cancelled task has it stopped, and waits until it has."""
-        stop = Stop()
-        future = self._lane.submit(lambda: work(stop))
-        waiting = asyncio.wrap_future(future)
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            stop.now()
-            if not future.cancel():  # a thread has begun it, and ends it there, too, before it is done
-                await asyncio.gather(waiting, return_exceptions=True)
-            raise
+        return await awaited(self._lane, work)
 
     async def close(self) -> None:
         """Give the temporary space back that nobody has freed, and close the connections."""

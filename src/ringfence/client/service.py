@@ -15,13 +15,13 @@ from ringfence.client.artifacts import RemoteArtifact
 from ringfence.client.events import LONGEST_EVENT, Event, output_of, read_events
 from ringfence.client.forms import Asking, exec_form
 from ringfence.client.retry import Retrying
-from ringfence.client.stop import Stop, Stopped
-from ringfence.client.transport import Dropped, Reply, Transport
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.errors.form import read_problem
 from ringfence.isolation.capture import gap_line
 from ringfence.operation.code import check
 from ringfence.outcome_form import read_broker, read_result, wrong_form
+from ringfence.wire.stop import Stop, Stopped
+from ringfence.wire.transport import Dropped, Reply, Transport
 
 if TYPE_CHECKING:
     from ringfence.operation.brokered import Brokered

@@ -16,8 +16,8 @@ from ringfence.skills.skill import Skill, SkillOutcome, skill_told
 if TYPE_CHECKING:
     from ringfence.client.forms import Asking
     from ringfence.client.service import Service
-    from ringfence.client.stop import Stop
     from ringfence.outcome import OnOutput
+    from ringfence.wire.stop import Stop
 
 _NAMES: Final = ("user_id", "space_id", "conversation_id", "turn_id", "task_id", "traceparent", "request_id")
 

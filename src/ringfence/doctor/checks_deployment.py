@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ringfence.doctor.checks_evidence import evidence
+from ringfence.doctor.checks_image import sandbox_image
 from ringfence.doctor.facts import Facts
 from ringfence.doctor.finding import Finding, Health
 
 _NOT_SEEN_FROM_HERE = (
-    ("S1-139", "image scanned", "arrives with the docker backend"),
     ("S1-145", "policy file", "each call names its own; 'ringfence policy lint FILE' checks it"),
     ("S1-146", "pool health", "a running service tells: GET /sandbox/health"),
     ("S1-147", "resource use", "a running service tells of each sandbox: GET /metrics"),
@@ -24,6 +24,7 @@ def deployment(facts: Facts) -> tuple[Finding, ...]:
         _network_isolated(facts),
         _limits_set(facts),
         *evidence(facts),
+        *sandbox_image(facts),
     )
     elsewhere = (Finding(check, title, Health.UNKNOWN, told) for check, title, told in _NOT_SEEN_FROM_HERE)
     return tuple(sorted((*here, *elsewhere), key=lambda finding: finding.id))

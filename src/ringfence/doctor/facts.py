@@ -84,6 +84,20 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """The newest sandbox image that this user has built."""
+
+    name: str
+    sha256: str
+    age_days: int
+    scanner: str | None = None
+    """Who was asked about its packages, if anybody was since it was built."""
+    scan_age_days: int = 0
+    serious: int = 0
+    """How many weaknesses that are high or critical the scanner knew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """One machine, seen from one process; `None` and a missing key mean: could not be told."""
 
@@ -106,6 +120,8 @@ class Facts:
     engine_sockets: tuple[str, ...] = ()
     """Sockets of container engines of the host's root that this process may speak to."""
     bwrap: Tool = Tool()
+    engine: Tool = Tool()
+    """The container engine that this home names, usable where it has the image."""
     node: Tool = Tool()
     node_strips_types: bool = False
     bash: Tool = Tool()
@@ -113,6 +129,7 @@ class Facts:
     interpreter_unreadable: tuple[str, ...] = ()
     home: Home = Home(path="")
     journal: Journal | None = None
+    image: Image | None = None
     memory_available_bytes: int | None = None
     open_files_limit: int | None = None
     processes_limit: int | None = None

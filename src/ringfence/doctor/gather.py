@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ringfence.doctor import try_out
-from ringfence.doctor.facts import Box, Cgroups, Facts, Home, Journal
+from ringfence.doctor.facts import Box, Cgroups, Facts, Home, Image, Journal
 
 _SYSCTLS = (
     "user.max_user_namespaces",
@@ -40,8 +40,12 @@ def gather(
     environ: Mapping[str, str],
     root: Path = Path("/"),
     journal: Callable[[Path], Journal | None] = lambda _: None,
+    image: Callable[[], Image | None] = lambda: None,
 ) -> Facts:
-    """Look at the machine; `probe` really builds a box and says what came of it, `journal` looks into a home."""
+    """Look at the machine.
+
+    `probe` really builds a box and says what came of it, `journal` looks into a home, `image` at what was built.
+    """
     os_release = _os_release(root)
     trial = try_out.file_systems()
     node, strips_types = try_out.node()
@@ -65,6 +69,7 @@ def gather(
         vsock=(root / "dev/vsock").exists(),
         engine_sockets=engine_sockets(root, environ),
         bwrap=try_out.bwrap(),
+        engine=try_out.engine(Path(state_directory(environ).path), environ),
         node=node,
         node_strips_types=strips_types,
         bash=try_out.version_of("bash", "-c", "echo $BASH_VERSION"),
@@ -72,6 +77,7 @@ def gather(
         interpreter_unreadable=_unreadable_to_others(),
         home=(home := state_directory(environ)),
         journal=journal(Path(home.path)),
+        image=image(),
         memory_available_bytes=_memory_available(root),
         open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         processes_limit=resource.getrlimit(resource.RLIMIT_NPROC)[0],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ringfence.capability.canonical import canonical
 from ringfence.errors import InvalidRequest
 from ringfence.operation.code import CodeRun, Language
+from ringfence.operation.secret import read_ask
 from ringfence.outcome import Digest
 
 if TYPE_CHECKING:
@@ -159,6 +160,10 @@ def _describe_code(operation: CodeRun) -> dict[str, Any]:
         form["preload"] = list(operation.preload)
     if operation.ports:
         form["ports"] = sorted(operation.ports)
+    if operation.secrets:
+        form["secrets"] = sorted(map(str, operation.secrets))
+    if operation.domains:
+        form["domains"] = sorted(operation.domains)
     if operation.files or operation.inputs:
         form["file_count"] = len(operation.files) + len(operation.inputs)
     if operation.language is Language.BASH:
@@ -233,7 +238,10 @@ def _code_of(record: Record, op: Mapping[str, Any], content: bytes | None) -> Co
         code = ""
     env = {_text(name): "" for name in record.get("env_keys", ())}
     ports = tuple(map(_number, op.get("ports", ())))
-    return CodeRun(language, code, env=env, packages=tuple(map(_text, op.get("packages", ()))), ports=ports)
+    secrets = tuple(map(read_ask, op.get("secrets", ())))
+    packages = tuple(map(_text, op.get("packages", ())))
+    domains = tuple(map(_text, op.get("domains", ())))
+    return CodeRun(language, code, env=env, packages=packages, ports=ports, secrets=secrets, domains=domains)
 
 
 def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | CannotTell:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.operation import CodeRun
-from ringfence.outcome import Artifact, BrokerOutcome, ExecutionResult, Outcome, Pending, SandboxType
+from ringfence.outcome import Artifact, BrokerOutcome, Destination, ExecutionResult, Outcome, Pending, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation
@@ -22,8 +22,9 @@ MOST_NAME_CHARACTERS: Final = 512
 _WORKSPACE: Final = "/workspace"
 _EXACT: Final = 2**53  # what every JSON reader keeps
 _DESTINATION: Final = ("host", "port", "method", "address", "status", "bytes_in", "bytes_out", "decision")
+_OF_A_BOX: Final = (*("host", "port", "method", "address", "bytes_in", "bytes_out", "decision", "reason", "count"),)
 # The boxes that are built around an empty network namespace; another kind may have a route in its own.
-_WITHOUT_ROUTE: Final = frozenset({SandboxType.NATIVE, SandboxType.BWRAP})
+_WITHOUT_ROUTE: Final = frozenset({SandboxType.NATIVE, SandboxType.BWRAP, SandboxType.DOCKER, SandboxType.GVISOR})
 _OF_NOTHING: Final = {"algo": "sha256", "b64": "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", "size": 0}
 
 # A name the guest chose comes with its odd bytes as %XX already; one that a caller spelled does not.
@@ -85,7 +86,7 @@ def _of_box(operation: Operation, result: ExecutionResult) -> dict[str, Any]:
         "side_effects": [],
         "files_written": {"paths": [], "complete": result.changes.complete},
         "files_read": _brought(operation),
-        "network": {"destinations": [], "complete": _has_no_route(result)},
+        "network": _reached(result),
         "processes": _processes(result.tasks_peak),
         "cpu_ms": _number(result.cpu_ms),
     }
@@ -146,6 +147,22 @@ def _brought(operation: Operation) -> dict[str, Any]:
         return {"paths": [], "complete": False}
     brought = [f"inputs/{name}" for name in operation.inputs] + [f"work/{name}" for name in operation.files]
     return _names(sorted(brought), complete=False, escaped=_CALLERS)
+
+
+def _reached(result: ExecutionResult) -> dict[str, Any]:
+    """Tell where a run's connections went; one without a way out reached nothing, where its box has no route."""
+    network = result.network
+    if network is None:
+        return {"destinations": [], "complete": _has_no_route(result)}
+    reached: dict[str, Any] = {
+        "destinations": [{key: _plain(value) for key, value in _told(place)} for place in network.destinations],
+        "complete": network.complete and not network.not_shown and _has_no_route(result),
+    }
+    return reached | ({"left_out": network.not_shown} if network.not_shown else {})
+
+
+def _told(place: Destination) -> Iterable[tuple[str, str | int]]:
+    return ((name, value) for name in _OF_A_BOX if (value := getattr(place, name)) != "")
 
 
 def _has_no_route(result: ExecutionResult) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.described import CannotTell, content_of
 from ringfence.operation.code import WORKING_DIRECTORY, CodeRun, Language
+from ringfence.operation.secret import read_ask
 from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
@@ -71,13 +72,15 @@ def operation_digest(operation: Operation, session_id: str | None = None) -> str
             told["process_id"] = operation.process_id
         if operation.cwd != WORKING_DIRECTORY:
             told["cwd"] = operation.cwd
+        if operation.secrets:
+            told["secrets"] = sorted(map(str, operation.secrets))
     if session_id is not None:
         told["session_id"] = session_id
     return "sha256:" + _sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode())
 
 
 def operation_to_bytes(operation: Operation) -> bytes:
-    """Return what `operation_from_bytes` reads: everything an operation was given, secrets included."""
+    """Return what `operation_from_bytes` reads: everything an operation was given; of a secret, its name."""
     if not isinstance(operation, CodeRun):
         from ringfence.operation.form import to_json
 
@@ -96,6 +99,7 @@ def operation_to_bytes(operation: Operation) -> bytes:
         "session_id": operation.session_id,
         "process_id": operation.process_id,
         "cwd": operation.cwd,
+        "secrets": list(map(str, operation.secrets)),
     }
     return json.dumps(form, sort_keys=True).encode()
 
@@ -121,6 +125,7 @@ def operation_from_bytes(content: bytes) -> Operation | CannotTell:
             session_id=form["session_id"],
             process_id=form.get("process_id"),
             cwd=form.get("cwd", WORKING_DIRECTORY),
+            secrets=tuple(map(read_ask, form.get("secrets", ()))),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InvalidRequest):
         return CannotTell("the recorded operation cannot be read")

@@ -6,12 +6,15 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
+from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
+from ringfence.executors.leases import tell_leases
+from ringfence.executors.shares import shares
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
@@ -20,6 +23,15 @@ from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, Work
 from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
+if TYPE_CHECKING:  # most engines neither open a way out nor lend anything
+    from ringfence.egress.proxy.proxy import Gate
+    from ringfence.executors.ways_out import WaysOut
+    from ringfence.masking import Masks
+    from ringfence.operation.secret import SecretAsk
+    from ringfence.secrets.lending import Lent
+
+Lend = Callable[[str, tuple["SecretAsk", ...]], "Lent"]
+"""Gives a run of a tenant the secrets it asks for; may block."""
 _ATTEMPTS = 3
 _OVER_LIMIT = ("artifact_bytes", "artifact_count")
 _TIMEOUTS = ("wall_timeout", "cpu_timeout", "idle_timeout")
@@ -37,10 +49,21 @@ _EXPLANATIONS = {
 class CodeExecutor:
     """Implements `ports.Executor` for code, whatever backend the workers come from."""
 
-    def __init__(self, pools: Pools, environment: Callable[[tuple[str, ...], str], str]) -> None:
-        """Take workers from `pools` and package environments of a tenant from `environment`, which may be slow."""
+    def __init__(
+        self,
+        pools: Pools,
+        environment: Callable[[tuple[str, ...], str], str],
+        ways_out: Callable[[], WaysOut] | None = None,
+        lend: Lend | None = None,
+    ) -> None:
+        """Take workers from `pools` and package environments of a tenant from `environment`, which may be slow.
+
+        `ways_out` is asked for when the first run is to reach a host, `lend` when one needs secrets.
+        """
         self._pools = pools
+        self._lend = lend
         self._environment = environment
+        self._ways_out = ways_out
 
     def capability_domain(self) -> str:
         """Return the domain whose operations are carried out here."""
@@ -62,9 +85,17 @@ class CodeExecutor:
         if ctx.attached is not None and ctx.attached.terminal is not None:
             require_terminal(operation.language)
             spec = replace(spec, terminal=True)
-        program = operation.language, operation.code, operation.args, operation.env, operation.stdin
+        most_output = ctx.most_output
+        if operation.domains:
+            spec = replace(spec, egress=True)
+            most_output = shares(ctx.most_output, profile.limits)[0]
+        env, inputs, masks = operation.env, operation.inputs, None
+        if operation.secrets:
+            lent = await self._lent(ctx, operation)
+            env, inputs, masks = {**env, **lent.env}, {**inputs, **lent.inputs}, lent.masks
+        program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
-        job = Job(*program, profile.limits, ctx.most_output, cwd)
+        job = Job(*program, profile.limits, most_output, cwd, masks)
         if not keeper.is_ready(spec):
             await ctx.begun()  # a box is about to be started for it
         for _ in range(_ATTEMPTS):
@@ -72,13 +103,19 @@ class CodeExecutor:
             try:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
-                if operation.files or operation.inputs:
-                    await in_a_thread(profile.tenant, worker.place, operation.files, operation.inputs)
-                ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
+                if operation.files or inputs:
+                    await in_a_thread(profile.tenant, worker.place, operation.files, inputs)
+                way_out = self._way_out(ctx, operation, worker) if operation.domains else None
+                network = None
+                try:
+                    ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
+                finally:
+                    if way_out is not None:
+                        network = await way_out.close()
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx))
-                result = result_of(ctx.exec_id, worker, ending, harvest, profile)
+                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
+                result = replace(result_of(ctx.exec_id, worker, ending, harvest, profile), network=network)
             except WorkerLost as lost:
                 failure = lost
                 # what ended this one, a killed zygote or another run of the session, has ended its siblings too
@@ -91,6 +128,20 @@ class CodeExecutor:
                 keeper.invalidate(spec)
             return result
         raise InternalError(f"{_ATTEMPTS} workers in a row failed before the code started: {failure}")
+
+    async def _lent(self, ctx: ExecCtx, operation: CodeRun) -> Lent:
+        """Return the secrets for this one run, once it is written down that it has them within reach."""
+        if self._lend is None:
+            raise CapabilityBlocked("nothing here lends secrets", reason="executor_disabled")
+        await ctx.begun()  # a source may be asked over the network
+        lent: Lent = await in_a_thread(ctx.profile.tenant, self._lend, ctx.profile.tenant or LOCAL, operation.secrets)
+        await tell_leases(ctx, lent)
+        return lent
+
+    def _way_out(self, ctx: ExecCtx, operation: CodeRun, worker: Worker) -> Gate:
+        if self._ways_out is None:
+            raise InternalError("this engine has no way out of a box")
+        return self._ways_out().open(worker, ctx, operation.domains)
 
 
 async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
@@ -149,12 +200,13 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
         )
 
 
-def keeping_of(ctx: ExecCtx) -> Keeping:
+def keeping_of(ctx: ExecCtx, masks: Masks | None = None) -> Keeping:
     """Return which of the files a run leaves may stay, and whether at once."""
     profile = ctx.profile
     if not profile.confined:
-        return Keeping(None, None, ctx.exec_id, profile.commit, profile.denials)
-    return Keeping(profile.keeps("work"), profile.keeps("artifacts"), ctx.exec_id, profile.commit, profile.denials)
+        return Keeping(None, None, ctx.exec_id, profile.commit, profile.denials, masks)
+    keeps = profile.keeps("work"), profile.keeps("artifacts")
+    return Keeping(*keeps, ctx.exec_id, profile.commit, profile.denials, masks)
 
 
 def worker_spec(operation: CodeRun, limits: Limits, packages: str | None, tenant: str = LOCAL) -> WorkerSpec:

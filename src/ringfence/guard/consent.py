@@ -58,6 +58,10 @@ def request_hash(operation: Operation) -> str:
         }
         if operation.ports:
             form["ports"] = sorted(operation.ports)
+        if operation.secrets:
+            form["secrets"] = sorted(map(str, operation.secrets))
+        if operation.domains:
+            form["domains"] = sorted(operation.domains)
         return digest(form)
     try:
         return digest(to_json(operation))  # type: ignore[arg-type]

@@ -22,8 +22,9 @@ from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTrav
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
-from ringfence.operation.needs import PortOpen
+from ringfence.operation.needs import HostReach, PortOpen, SecretUse
 from ringfence.operation.path import workspace_path
+from ringfence.operation.secret import references
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
     from ringfence.operation.brokered import FsWrite, NetHttp, ProcExec
@@ -35,7 +36,7 @@ _YES = {
     name: Answer(name, _ALLOW)
     for name in (
         *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
-        *("environment", "commands", "consent"),
+        *("environment", "commands", "consent", "network"),
     )
 }
 _MOST_SPELLINGS = 256
@@ -89,11 +90,37 @@ def place(case: Case) -> Answer | None:
     return _YES["place"]
 
 
+def network(case: Case) -> Answer | None:
+    """Code reaches hosts where the mode lets it, each of them granted, on no deny list and asked about by no rule."""
+    operation, profile = case.operation, case.profile
+    if not isinstance(operation, CodeRun) or not operation.domains:
+        return None
+    for host in operation.domains:
+        if not profile.capabilities.allows(HostReach(host)):
+            tool = profile.tool_name or "no tool"
+            detail = f"the policy gives {tool} no way to {host}: see network_access and allowed_domains"
+            return Answer("network", _DENY, CapabilityBlocked.code, "domain", detail)
+        if profile.denials.denies_domain(host):
+            return Answer("network", _DENY, CapabilityBlocked.code, "blacklist", f"{host} is on a deny list")
+    if profile.net_mode < NetMode.ALLOWLIST:
+        detail = f"code reaches hosts under net_mode {NetMode.ALLOWLIST}, and it is {profile.net_mode}"
+        return Answer("network", _DENY, CapabilityBlocked.code, "domain", detail)
+    for host in operation.domains:
+        rule = strictest(profile.rules, Subject.DOMAIN, host.removeprefix("*."))
+        if rule is not None and rule.decision is not _ALLOW:
+            return _by_rule(case, rule, host)
+    return _YES["network"]
+
+
 def manifest(case: Case) -> Answer:
     """The tool's manifest declares such operations."""
     refusal = case.profile.declared.refusal(case.operation)
     if refusal is None:
         return _YES["manifest"]
+    secret = _kept_secret(case.operation, case.profile.declared)
+    if secret is not None:
+        detail = f"the policy lends no secret {secret} to {case.profile.tool_name or 'no tool'}: see secrets"
+        return Answer("manifest", _DENY, CapabilityBlocked.code, "secret", detail)
     port = _closed_port(case.operation, case.profile.declared)
     if port is not None:
         detail = f"the policy opens no port {port} for {case.profile.tool_name or 'no tool'}: see open_ports"
@@ -124,6 +151,9 @@ def capability(case: Case) -> Answer:
     refusal = case.profile.capabilities.refusal(case.operation)
     if refusal is None:
         return _YES["capability"]
+    secret = _kept_secret(case.operation, case.profile.capabilities)
+    if secret is not None:
+        return Answer("capability", _DENY, CapabilityBlocked.code, "secret", f"the secret {secret} is not granted")
     port = _closed_port(case.operation, case.profile.capabilities)
     if port is not None:
         return Answer("capability", _DENY, CapabilityBlocked.code, "port", f"port {port} is not granted")
@@ -208,7 +238,11 @@ def policy_rules(case: Case) -> Answer | None:
     rule = _rule_about(case.profile.rules, *subject, script=isinstance(case.operation, CodeRun))
     if rule is None:
         return None
-    why = f"rule {rule.id} decides {rule.decision} about {subject[1][:200]!r}"
+    return _by_rule(case, rule, subject[1])
+
+
+def _by_rule(case: Case, rule: PolicyRule, text: str) -> Answer:
+    why = f"rule {rule.id} decides {rule.decision} about {text[:200]!r}"
     detail = f"{why}: {rule.justification}" if rule.justification else why
     if rule.decision is _DENY:
         return Answer(f"rule {rule.id}", _DENY, ToolDenied.code, "tool_denied", detail)
@@ -233,7 +267,7 @@ def consent(case: Case) -> Answer:
 
 
 RULES: tuple[Rule, ...] = (
-    *(tool, time, place, manifest, grant, deny_lists, capability, retrieval, size),
+    *(tool, time, place, network, manifest, grant, deny_lists, capability, retrieval, size),
     *(environment, commands, policy_rules, consent),
 )
 
@@ -312,6 +346,21 @@ def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:
     if not isinstance(operation, CodeRun) or not operation.ports or not allowed.allows(replace(operation, ports=())):
         return None
     return next((port for port in operation.ports if not allowed.allows(PortOpen(port))), None)
+
+
+def _kept_secret(operation: Operation, allowed: Capabilities) -> str | None:
+    """Return the first secret that is asked for and may not be had, where nothing else is wrong."""
+    if isinstance(operation, CodeRun):
+        names = tuple(ask.name for ask in operation.secrets)
+        without: Operation = replace(operation, secrets=())
+    elif operation.kind == "net_http":
+        names = references(operation.headers)  # type: ignore[union-attr]
+        without = replace(operation, headers={})  # type: ignore[arg-type]
+    else:
+        return None
+    if not names or not allowed.allows(without):
+        return None
+    return next((name for name in names if not allowed.allows(SecretUse(name))), None)
 
 
 def _reason_of(operation: Operation, refusal: str) -> str:

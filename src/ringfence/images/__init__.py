@@ -1,1 +1,1 @@
-"""The file system that containers of the sandbox start from: its recipe, its archive, its bill of materials, its age."""
+"""What containers of the sandbox start from: its recipe, its archive, its bill of materials, its age."""

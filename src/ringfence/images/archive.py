@@ -1,4 +1,4 @@
-"""The archives of root file systems that this user has built: where they lie, and that they are still what was built."""
+"""The root file systems that this user has built: where they lie, and that they are still what was built."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class Archive:
 
 def default_cache() -> Path:
     """Return where archives and downloaded packages are kept: they can all be made again."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    return Path(given if given else Path.home() / ".cache") / "ringfence" / "images"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfence" / "images"
 
 
 def context_file(name: str) -> Path:
@@ -51,10 +50,28 @@ def find(recipe: Recipe, cache: Path) -> Archive | None:
 
 def all_in(cache: Path) -> list[Archive]:
     """Return every archive whose manifest can be read, newest first, without reading the archives themselves."""
-    found = [_read(path) for path in sorted(cache.glob(f"rootfs-*{_MANIFEST}"))]
+    manifests = [path for path in sorted(cache.glob(f"rootfs-*{_MANIFEST}")) if "." not in path.stem]
+    found = [_read(path) for path in manifests]
     return sorted(
         (archive for archive in found if archive.path.is_file()), key=lambda each: each.built_at, reverse=True
     )
+
+
+def bill_of(archive: Archive) -> Path:
+    """Return where the bill of materials of an archive is kept."""
+    return archive.path.with_suffix(".cdx.json")
+
+
+def scan_of(archive: Archive) -> Path:
+    """Return where the last scan of an archive is kept."""
+    return archive.path.with_suffix(".scan.json")
+
+
+def write_beside(path: Path, document: object) -> None:
+    """Put a JSON document there, whole or not at all."""
+    draft = path.with_name(f".{path.name}")
+    draft.write_text(json.dumps(document, indent=1) + "\n")
+    draft.replace(path)
 
 
 def verified(archive: Archive) -> Archive:
@@ -79,9 +96,7 @@ def keep(draft: Path, recipe: Recipe, digest: str, *, architecture: str, built_a
     path = draft.with_name(f"{name_of(recipe, digest)}.tar")
     draft.replace(path)
     archive = Archive(path, digest, recipe.suite, architecture, built_at, sha256, size)
-    written = path.with_suffix(".draft")
-    written.write_text(json.dumps({**asdict(archive), "path": path.name}, indent=1) + "\n")
-    written.replace(path.with_suffix(_MANIFEST))
+    write_beside(path.with_suffix(_MANIFEST), {**asdict(archive), "path": path.name})
     return archive
 
 

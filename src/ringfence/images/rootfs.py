@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -19,12 +20,20 @@ from pathlib import Path
 from ringfence.errors import IsolationUnavailable, Unavailable
 from ringfence.images import archive as archives
 from ringfence.images.archive import Archive
-from ringfence.images.recipe import KEYRING, Recipe, build_command
+from ringfence.images.recipe import KEYRING, SUITES, Recipe, build_command
+from ringfence.images.wheels import unpack
 from ringfence.private_files import private_directory
 
 BUILD_SECONDS = 1800.0
 
+_PROXY = re.compile(r"Acquire::[a-z]+::Proxy\b", re.IGNORECASE)
+
 Progress = Callable[[str], None]
+
+
+def default_recipe() -> Recipe:
+    """Return the recipe of the shipped image."""
+    return Recipe(requirements=archives.context_file("requirements.txt").read_text())
 
 
 def cannot_build() -> str | None:
@@ -38,8 +47,8 @@ def cannot_build() -> str | None:
     return None
 
 
-def build(recipe: Recipe, cache: Path, *, on_progress: Progress = lambda _: None) -> Archive:
-    """Return the archive of `recipe`, made in `cache` unless it is there and unchanged.
+def build(recipe: Recipe, cache: Path, *, fresh: bool = False, on_progress: Progress = lambda _: None) -> Archive:
+    """Return the archive of `recipe`, made in `cache` unless it is there and unchanged; `fresh` makes it anyway.
 
     Of several builders of one recipe, in any process, one builds and the others wait for it.
 
@@ -48,7 +57,7 @@ def build(recipe: Recipe, cache: Path, *, on_progress: Progress = lambda _: None
         Unavailable: Debian's packages could not be had, or the disk is full.
     """
     with _turn(cache):
-        found = archives.find(recipe, cache)
+        found = None if fresh else archives.find(recipe, cache)
         if found is not None:
             return found
         if reason := cannot_build():
@@ -70,7 +79,8 @@ def _build(recipe: Recipe, cache: Path) -> Archive:
             mode="root" if os.geteuid() == 0 else "unshare",
             debs=debs,
             entrypoint=entrypoint,
-            wheels=None,
+            apt=_proxies(),
+            wheels=unpack(recipe.requirements, SUITES[recipe.suite], Path(workshop)) if recipe.requirements else None,
         )
         _run(command)
         built_at = int(time.time())
@@ -83,6 +93,15 @@ def _build(recipe: Recipe, cache: Path) -> Archive:
             architecture=platform.machine(),
             built_at=built_at,
         )
+
+
+def _proxies() -> list[str]:
+    """Return what apt on this machine is told about proxies, which the image is not to be told."""
+    apt_config = shutil.which("apt-config")
+    if apt_config is None:
+        return []
+    said = subprocess.run([apt_config, "dump", "Acquire"], capture_output=True, text=True, check=False).stdout
+    return [line.rstrip(";") for line in said.splitlines() if _PROXY.match(line)]
 
 
 def _run(command: list[str]) -> None:
@@ -114,9 +133,5 @@ def _turn(cache: Path) -> Iterator[None]:
 def _has_subordinate_ids() -> bool:
     if shutil.which("newuidmap") is None:
         return False
-    return (
-        subprocess.run(
-            ["unshare", "--map-auto", "--map-root-user", "true"], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    trial = ["unshare", "--map-auto", "--map-root-user", "true"]
+    return subprocess.run(trial, capture_output=True, check=False).returncode == 0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ringfence.outcome import OnOutput
+
+if TYPE_CHECKING:
+    from ringfence.masking import Masker, Masks
 
 _CONTINUED = range(0x80, 0xC0)
 _LONGEST = 4  # bytes of one character
@@ -21,10 +25,21 @@ class Capture:
         self._on_output = on_output
         self._head = bytearray()
         self._tail = bytearray()
+        self._masker: Masker | None = None
         self.seen = 0
+
+    def mask_with(self, masker: Masker) -> None:
+        """Keep and pass on nothing of the stream that has not gone through `masker`."""
+        self._masker = masker
 
     def add(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
+        if self._masker is None:
+            self._take(data)
+        elif shown := self._masker.add(data):
+            self._take(shown)
+
+    def _take(self, data: bytes) -> None:
         self.seen += len(data)
         room = self._most_head - len(self._head)
         if room > 0:
@@ -52,6 +67,8 @@ class Capture:
         Where some were, one line between head and tail says how many. No character is cut in two: what is left of one
         at the cut counts as left out.
         """
+        if self._masker is not None and (rest := self._masker.finish()):
+            self._take(rest)
         head, tail = self._head, self._tail
         if self.held == self.seen:
             return bytes(head + tail), 0
@@ -70,9 +87,8 @@ class Overheard(Capture):
         self._named = name
         self._hear = hear
 
-    def add(self, data: bytes) -> None:
-        """Take the next bytes of the stream, and pass them on."""
-        super().add(data)
+    def _take(self, data: bytes) -> None:
+        super()._take(data)
         self._hear(self._named, data)
 
 
@@ -94,6 +110,13 @@ class Listener:
         except Exception as error:  # noqa: BLE001  the caller's own, raised from `run`
             self.error = error
             self._kill("cancelled")
+
+
+def mask(captures: Iterable[Capture], masks: Masks | None) -> None:
+    """Have nothing kept or passed on that `masks` know, where there are any."""
+    if masks:
+        for capture in captures:
+            capture.mask_with(masks.stream())
 
 
 def gap_line(left_out: int, *, after: bytes | bytearray = b"\n") -> bytes:

@@ -38,6 +38,9 @@ class Kind(IntEnum):
     TAKEN = 18  # init → host: how many bytes of input the guest's end has taken; empty when it takes no more
     END = 19  # host → init: kill everything of the guest
     HARVEST = 20  # host → init: send what the dead guest left, within these bounds; init → host: that was all of it
+    DIAL = 21  # host → init: connect to a port, under a number of its own; init → host: that number, an error number
+    FLOW = 22  # either way: bytes of the connection of a number; none when no more come
+    ROOM = 23  # either way: how many of the bytes of a connection were passed on, so that as many more may come
 
 
 class ProtocolError(ValueError):

@@ -132,6 +132,12 @@ ORPHANS: Final = Family(
 ISOLATION_REFUSED: Final = Family(
     "sandbox_isolation_refused_total", Kind.COUNTER, "Calls refused because the required isolation could not be had."
 )
+EGRESS: Final = Family(
+    "sandbox_egress_total",
+    Kind.COUNTER,
+    "Connections that code in boxes asked the egress proxy for, by what became of them.",
+    ("decision", "reason"),
+)
 
 FAMILIES: Final = (
     EXECUTIONS,
@@ -152,6 +158,7 @@ FAMILIES: Final = (
     APPROVAL_WAIT,
     ORPHANS,
     ISOLATION_REFUSED,
+    EGRESS,
 )
 
 ALIASES: Final = (

@@ -41,6 +41,7 @@ class Recorder:
         self.approval_wait = Histogram(known.APPROVAL_WAIT)
         self.orphans = Counter(known.ORPHANS)
         self.isolation_refused = Counter(known.ISOLATION_REFUSED)
+        self.egress = Counter(known.EGRESS)
         self.position: dict[str, int] = {}
         self.open: dict[str, Key] = {}
         self.approvals: dict[str, int] = {}
@@ -110,6 +111,7 @@ class Recorder:
             self.approval_wait,
             self.orphans,
             self.isolation_refused,
+            self.egress,
         )
 
     def cells(self) -> dict[str, dict[Key, Any]]:
@@ -162,6 +164,7 @@ class Recorder:
         self.gpu.add(_NO_LABELS, _number(used, "gpu_ms"))
         self.bytes.add(("in",), _number(used, "bytes_in"))
         self.bytes.add(("out",), _number(used, "bytes_out"))
+        self._went_out(record)
         if status == "denied":
             self._violated(record, tool)
         elif status == "error" and "error_code" in record:
@@ -170,6 +173,12 @@ class Recorder:
         self._refused(record)
         if record.get("reason") == "orphaned":
             self.orphans.add(_NO_LABELS)
+
+    def _went_out(self, record: Record) -> None:
+        network = record.get("network")
+        for place in network.get("destinations", ()) if isinstance(network, dict) else ():
+            if isinstance(place, dict) and "count" in place:  # of a box; what a broker asked for is an execution itself
+                self.egress.add((_text(place, "decision"), _text(place, "reason")), _number(place, "count"))
 
     def _denied(self, record: Record) -> None:
         self._timed(record)

@@ -25,6 +25,7 @@ MOST_VALUES: Final = {
     "status": 8,
     "safety": 10,
     "side_effect": 20,
+    "decision": 4,
     "retryable": 2,
     "direction": 2,
 }

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ringfence.errors import InvalidRequest
+from ringfence.operation.secret import MOST_ASKED, SecretAsk
 
 MAX_CODE_BYTES = 4 * 1024 * 1024
 MAX_STDIN_BYTES = 64 * 1024 * 1024
@@ -19,6 +20,7 @@ MAX_ENVIRONMENT_BYTES = 128 * 1024
 WORKING_DIRECTORY = "/workspace/work"
 """Where every program starts, unless it asks for another directory of its workspace."""
 MAX_PORTS = 16
+MAX_DOMAINS = 64
 
 _LONGEST_PATH = 4095
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -56,6 +58,10 @@ class CodeRun:
     """The directory of the box that it starts in."""
     ports: tuple[int, ...] = ()
     """What it listens on, and whoever may reach into its box may connect to; each has to be granted."""
+    secrets: tuple[SecretAsk, ...] = ()
+    """What it needs that nobody may see; each has to be granted."""
+    domains: tuple[str, ...] = ()
+    """The hosts it reaches through the proxy, `name` or `*.suffix`; each has to be granted, and others it has none."""
     process_id: str | None = None
     """The process whose interpreter runs it, after whatever ran there before."""
 
@@ -92,6 +98,10 @@ def check(operation: CodeRun) -> None:
             raise InvalidRequest(f"preload: {module!r} is not a module name", reason="invalid_preload")
     if operation.ports:
         _check_ports(operation.ports)
+    if operation.secrets:
+        _check_secrets(operation)
+    if operation.domains:
+        _check_domains(operation.domains)
     if operation.session_id is not None and not _is_named(_SESSION_ID, operation.session_id):
         raise InvalidRequest(
             f"session_id {operation.session_id!r} must be 1 to 128 letters, digits, '_', '-' or '.'",
@@ -113,8 +123,11 @@ def _check_directory(cwd: object) -> None:
 def _check_cell(operation: CodeRun) -> None:
     if not _is_named(_SESSION_ID, operation.process_id):
         raise InvalidRequest("process_id is no name of a process", reason="invalid_name")
-    brought = operation.args or operation.stdin or operation.files or operation.inputs or operation.env
-    if brought or operation.packages or operation.cwd != WORKING_DIRECTORY:
+    brought = (
+        *(operation.args, operation.stdin, operation.files, operation.inputs, operation.env),
+        *(operation.packages, operation.domains, operation.secrets),
+    )
+    if any(brought) or operation.cwd != WORKING_DIRECTORY:
         raise InvalidRequest("a cell is code alone: what else it needs, the session was begun with")
 
 
@@ -152,6 +165,29 @@ def _check_ports(ports: tuple[int, ...]) -> None:
     for port in ports:
         if type(port) is not int or not 0 < port < 65536:
             raise InvalidRequest(f"ports: {port!r} is not a number from 1 to 65535", reason="invalid_port")
+
+
+def _check_secrets(operation: CodeRun) -> None:
+    if len(operation.secrets) > MOST_ASKED:
+        raise InvalidRequest(f"secrets: more than {MOST_ASKED}", reason="invalid_secret")
+    taken = set(operation.env)
+    for ask in operation.secrets:
+        if ask.label in taken:
+            raise InvalidRequest(f"secrets: two things would be called {ask.label}", reason="invalid_secret")
+        taken.add(ask.label)
+
+
+def _check_domains(domains: tuple[str, ...]) -> None:
+    from ringfence.operation.target import host_name, is_address  # most runs reach nothing
+
+    if len(domains) > MAX_DOMAINS:
+        raise InvalidRequest(f"domains: more than {MAX_DOMAINS}", reason="invalid_host")
+    for domain in domains:
+        name = host_name(str(domain).removeprefix("*."))
+        if str(domain).startswith("*.") and ("." not in name or is_address(name)):
+            raise InvalidRequest(
+                f"domains: {domain!r} is everybody's", reason="invalid_host", fix="write *.example.com or example.com"
+            )
 
 
 def _check_environment(env: Mapping[str, str]) -> None:

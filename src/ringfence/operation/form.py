@@ -11,6 +11,7 @@ from typing import Any
 from ringfence.errors import InvalidRequest
 from ringfence.operation import brokered, code, needs, workspace, workspace_proposals
 from ringfence.operation.path import workspace_path
+from ringfence.operation.secret import references
 from ringfence.operation.target import METHODS, target
 
 Operation = code.CodeRun | brokered.Brokered | needs.Need
@@ -24,9 +25,13 @@ _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
 def demands(operation: Operation) -> tuple[Operation, ...]:
-    """Return what must be allowed for `operation` to be: itself, and for a page its download, for code its ports."""
+    """Return what must be allowed for `operation` to be: itself, a page's download, what code reaches and uses."""
     if isinstance(operation, code.CodeRun):
-        return (operation, *map(needs.PortOpen, operation.ports))
+        secrets = (needs.SecretUse(ask.name) for ask in operation.secrets)
+        reached = map(needs.HostReach, operation.domains)
+        return (operation, *map(needs.PortOpen, operation.ports), *reached, *secrets)
+    if isinstance(operation, brokered.NetHttp):
+        return (operation, *map(needs.SecretUse, references(operation.headers)))
     if isinstance(operation, brokered.BrowserNav):
         return (operation, brokered.NetHttp("GET", operation.url))
     return (operation,)
@@ -56,6 +61,8 @@ def summary(operation: Operation) -> str:
             return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.snapshot_id)}"
         case needs.SecretUse():
             return f"secret.use:{operation.name}"
+        case needs.HostReach():
+            return f"net.http:{operation.host}"
         case needs.PortOpen():
             return f"port.open:{operation.port}"
         case needs.GpuUse():

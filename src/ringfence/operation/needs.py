@@ -46,4 +46,14 @@ class HostUse:
     domain: ClassVar[str] = "fs.host"
 
 
-Need = SecretUse | PortOpen | GpuUse | HostUse
+@dataclass(frozen=True, slots=True)
+class HostReach:
+    """Have a host, or all below a suffix, within reach of code in a box."""
+
+    host: str
+
+    kind: ClassVar[str] = "host_reach"
+    domain: ClassVar[str] = "net.http"
+
+
+Need = SecretUse | PortOpen | GpuUse | HostUse | HostReach

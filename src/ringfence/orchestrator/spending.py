@@ -11,6 +11,7 @@ from ringfence.budgets.scope import Chain, ScopeKind, chain
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
 from ringfence.operation.brokered import FsMkdir, FsRead, FsWrite, NetHttp, TmpAlloc
+from ringfence.operation.code import CodeRun
 from ringfence.operation.form import Operation
 from ringfence.operation.workspace import WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
@@ -47,6 +48,9 @@ def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
         memory_mb_s=-(-limits.memory_bytes * wall_ms // (MIB * 1000)),
         disk_bytes=limits.disk_bytes,
     )
+    if isinstance(operation, CodeRun) and operation.domains:
+        sent = limits.stdout_bytes + limits.stderr_bytes + limits.max_bytes_out
+        return replace(most, bytes_in=limits.max_bytes_in, bytes_out=sent), replace(_LEAST, bytes_in=1)
     return most, _LEAST
 
 

@@ -25,6 +25,7 @@ _AT_MOST = {
     Isolation.GVISOR: IsolationLevel.GVISOR,
     Isolation.AIO: IsolationLevel.OS,
 }
+_UNOBSERVED = "leave out `aio_pool`, or accept a box that nobody here observed with security_mode='permissive'"
 
 
 def kind_for(asked: Isolation, needed: IsolationLevel) -> Isolation:
@@ -43,7 +44,7 @@ def kind_for(asked: Isolation, needed: IsolationLevel) -> Isolation:
     if needed > _AT_MOST[asked]:
         raise IsolationUnavailable(
             f"the call needs isolation of class {needed}, and {asked} gives {_AT_MOST[asked]} at most",
-            fix=f"leave out `isolation`, or ask for {Isolation.GVISOR}",
+            fix=_UNOBSERVED if asked is Isolation.AIO else f"leave out `isolation`, or ask for {Isolation.GVISOR}",
         )
     return asked
 

@@ -56,13 +56,38 @@ def isolation_of(sandbox_type: SandboxType, layers: Layers) -> IsolationLevel:
     """Return the class of a box by the layers the host observed on it, whatever its kind promises.
 
     A native box with every layer is container-class; Landlock and cgroups are taken where the kernel has them, and
-    their lack is reported in `layers`. A box nobody observed is worth no more than a process.
+    their lack is reported in `layers`. A box nobody observed is worth no more than a process; one that an engine on
+    another machine says it made, no more than one of the operating system.
     """
     if sandbox_type is SandboxType.SUBPROCESS:
         return IsolationLevel.PROCESS
+    if sandbox_type is SandboxType.GVISOR:
+        return _of_gvisor(layers)
+    if sandbox_type is SandboxType.DOCKER and layers.container is not None:
+        return _of_a_container(layers)
+    if sandbox_type is SandboxType.AIO:
+        return IsolationLevel.OS  # on the word of whoever set the service up and gave us its address
     privileges = layers.capabilities_empty and layers.no_new_privs and layers.seccomp_filters > 0
     if not privileges:
         return IsolationLevel.PROCESS
     if set(layers.namespaces) >= CONTAINER_NAMESPACES and layers.host_uid != 0:
         return IsolationLevel.CONTAINER
     return IsolationLevel.OS
+
+
+def _of_gvisor(layers: Layers) -> IsolationLevel:
+    """Judge a box by what was seen of gVisor's kernel: the guest's system calls end in it, so what it may do counts.
+
+    Capabilities that it holds are those of a user namespace of its own; without one, it must have none.
+    """
+    confined = layers.no_new_privs and layers.seccomp_filters > 0
+    alone = set(layers.namespaces) >= CONTAINER_NAMESPACES - {"user"} and layers.host_uid > 0
+    powerless = layers.capabilities_empty or "user" in layers.namespaces
+    return IsolationLevel.GVISOR if confined and alone and powerless else IsolationLevel.OS
+
+
+def _of_a_container(layers: Layers) -> IsolationLevel:
+    """Judge what an engine made: without privileges to be had, ids it shares with its host open nothing there."""
+    privileges = layers.capabilities_empty and layers.no_new_privs and layers.seccomp_filters > 0
+    alone = set(layers.namespaces) >= CONTAINER_NAMESPACES - {"user"} and layers.host_uid > 0
+    return IsolationLevel.CONTAINER if privileges and alone else IsolationLevel.OS

@@ -24,6 +24,7 @@ from ringfence.evidence.correlation import Correlation
 from ringfence.facade import ExecutionRequest
 from ringfence.operation import WORKING_DIRECTORY
 from ringfence.operation.path import workspace_path
+from ringfence.operation.secret import read_ask
 from ringfence.service.callers import Access, Principal
 from ringfence.workspaces.place import check_names
 
@@ -97,13 +98,13 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
     """
     correlation = correlation_of(body, request_id=request_id, traceparent=traceparent)
     project_id = _project(body, correlation)
-    if body.get("secrets"):
-        raise InvalidRequest("secrets is not available in this version", reason="not_in_this_version")
     asked = body["exec"]
     kind = "shell" if asked["kind"] == "bash" else asked["kind"]
     code, args = _program(kind, asked)
     cwd = arguments.directory(asked.get("cwd"))
-    timeout, limits, commit = _asked(body.get("policy_overrides") or {})
+    overrides = body.get("policy_overrides") or {}
+    domains = _domains(overrides.get("net") or {})
+    timeout, limits, commit = _asked(overrides)
     request = ExecutionRequest(
         code=code,
         language=_LANGUAGES[kind],
@@ -118,6 +119,8 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
         limits=limits,
         commit=commit,
         cwd=cwd,
+        secrets=tuple(map(str, map(read_ask, body.get("secrets") or ()))),
+        allow_domains=domains,
     )
     known = replace(correlation, project_id=project_id)
     return ExecForm(body, request, project_id, known, cwd, under_grant=GRANT_MEMBER in body)
@@ -219,10 +222,14 @@ def _asked(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None, s
             raise InvalidRequest(
                 f"policy_overrides.{name} is for whoever runs the service to choose", reason="not_in_this_version"
             )
+    if _domains(named.get("net") or {}):
+        del named["net"]  # each host is a demand of the run itself, judged with it
+    elif named.get("net"):
+        named["net"] = {"mode": named["net"]["mode"]}
     asked = read_overrides(named)
     if asked.net_mode not in (None, NetMode.NONE):
         raise Denied(
-            f"net.mode {asked.net_mode} is not for a request to ask for: a run has no network",
+            f"net.mode {asked.net_mode} is not for a request to ask for without the hosts: a run has no network",
             reason="not_granted",
             setting="net_mode",
             limit=str(NetMode.NONE),
@@ -236,6 +243,14 @@ def _asked(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None, s
     timeout = stated_ones.pop("wall_seconds", None)
     commit = None if asked.commit is Commit.ALWAYS else str(asked.commit)
     return timeout, replace(Limits(), **stated_ones) if stated_ones else None, commit
+
+
+def _domains(net: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the hosts that a run asks for: an allow-list names them."""
+    domains = tuple(net.get("domains") or ())
+    if domains and net["mode"] != str(NetMode.ALLOWLIST):
+        raise InvalidRequest('net.domains are for {"mode": "allowlist"}', reason="invalid_overrides")
+    return domains
 
 
 def _stdin(asked: Mapping[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from ringfence.facade import SandboxManager
 from ringfence.identifiers import TimeOrdered
 from ringfence.service.calls import Calls
 from ringfence.service.keys import ApiKeys
-from ringfence.service.surroundings import runtime_mode
+from ringfence.service.surroundings import files_root
 from ringfence.service.tally import Tallies
 from ringfence.skills.shelf import shelf_of
 
@@ -80,7 +80,7 @@ class House:
     @property
     def files_home(self) -> Path:
         """The directory whose `workspace` holds the files of projects."""
-        return self.settings.root_for(runtime_mode()) or self.home
+        return files_root(self.settings) or self.home
 
     def manager_for(
         self, principal: Principal, project_id: str | None = None, correlation: Correlation = UNKNOWN
@@ -185,7 +185,7 @@ def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skil
             database=url,
             pool_size=settings.pool_size,
             isolation=settings.isolation or Isolation.AUTO,
-            workspace_root=settings.root_for(runtime_mode()),
+            workspace_root=files_root(settings),
             skills=directories,
             ceilings=settings.ceilings(),
             net_ceiling=None if settings.network is None else NetMode(settings.network),

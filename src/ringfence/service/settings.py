@@ -44,6 +44,8 @@ class ServiceSettings:
     """How long a client may leave an answer unread."""
     keep_alive_seconds: float = 30.0
     max_connections: int = 4096
+    aio: bool = False
+    """Whether clients of AIO sandboxes are served too, under `/v1`."""
     cors_origins: tuple[str, ...] = ()
     """Web pages that may call; none unless somebody asked for it."""
     allowed_hosts: tuple[str, ...] = ()
@@ -83,12 +85,6 @@ class ServiceSettings:
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
         return self.host in LOOPBACK
-
-    def root_for(self, runtime_mode: str) -> Path | None:
-        """Return where projects lie under `linux`, `wsl` or `windows`, if that was said; else it is the home."""
-        own = {"windows": self.workspace_root_win, "wsl": self.workspace_root_wsl}.get(runtime_mode)
-        said = own or self.workspace_root
-        return None if said is None else Path(said).expanduser()
 
 
 def usual_settings(cores: int | None = None) -> ServiceSettings:
@@ -188,6 +184,15 @@ def _list(accept: Callable[[str], bool], words: str) -> _Kind:
     return _Kind(read, lambda text: [word.strip() for word in text.split(",") if word.strip()])
 
 
+def _flag() -> _Kind:
+    def read(value: Any, wrong: Callable[[str], InvalidRequest]) -> Any:
+        if not isinstance(value, bool):
+            raise wrong(f"must be true or false, not {value!r}")
+        return value
+
+    return _Kind(read, lambda text: {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text))
+
+
 def _is_host(text: str) -> bool:
     return _HOST.match(text) is not None and (":" not in text or _HEX_ADDRESS.match(text) is not None)
 
@@ -204,6 +209,7 @@ _ISOLATIONS: Final = tuple(str(kind) for kind in Isolation)
 _SIZE: Final = _Kind(_size, str)
 _WITHOUT_PREFIX: Final = frozenset({"SANDBOX_POOL_SIZE", "SANDBOX_MAX_MEMORY", "SANDBOX_MAX_CPU", "SANDBOX_NETWORK"})
 """The variables that a compose file of the source documents sets; ours, with the prefix, stand above them."""
+_FLAG: Final = _flag()
 _PATH: Final = _text(lambda text: text.startswith(("/", "~")), "an absolute path")
 _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "server": {
@@ -220,6 +226,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "write_seconds": _number(0.1, 3600, whole=False),
         "keep_alive_seconds": _number(0.1, 3600, whole=False),
         "max_connections": _number(1, 1_000_000),
+        "aio": _FLAG,
         "cors_origins": _list(lambda text: _ORIGIN.match(text) is not None, "origins such as https://example.org"),
         "allowed_hosts": _list(_is_host, "host names"),
     },

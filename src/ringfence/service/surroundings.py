@@ -4,27 +4,48 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from ringfence.paths.adapter import Roots, Side, adapt
+from ringfence.paths.machine import ask_wslpath, this_side
+
+if TYPE_CHECKING:
+    from ringfence.service.settings import ServiceSettings
 
 _PATIENCE: Final = 3.0
 _REMEMBERED: Final = 30.0
 
 
-@cache
 def runtime_mode() -> str:
     """Return `linux`, `wsl` or `windows`: which of the settings' roots is meant."""
-    if sys.platform == "win32":
-        return "windows"
-    return "wsl" if "microsoft" in platform.release().lower() else "linux"
+    return str(this_side())
+
+
+def roots_of(settings: ServiceSettings) -> Roots:
+    """Return the roots of the workspace as the settings have them, with `~` spelled out."""
+    wsl, linux = (
+        None if said is None else str(Path(said).expanduser())
+        for said in (settings.workspace_root_wsl, settings.workspace_root)
+    )
+    return Roots(settings.workspace_root_win, wsl, linux)
+
+
+def files_root(settings: ServiceSettings, side: Side | None = None) -> Path | None:
+    """Return where the projects lie on this machine or on `side`, if that was said; else it is the home.
+
+    Raises:
+        InvalidRequest: It was said in another side's spelling, and nothing here translates it.
+    """
+    side, roots = side or this_side(), roots_of(settings)
+    if roots == Roots() or (side is Side.LINUX and roots.linux is None):
+        return None
+    return Path(adapt(side, roots, ask_wslpath).host_path_native)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +66,13 @@ class DockerWatch:
         self._lock = threading.Lock()
         self._seen = Docker()
         self._at = float("-inf")
+        self._asked: tuple[tuple[str, ...], str | None] = ((), None)
 
-    def look(self) -> Docker:
-        """Return what is there; may block for some seconds."""
+    def look(self, command: tuple[str, ...] = ("docker",), url: str | None = None) -> Docker:
+        """Return what is there, of the engine that `command` reaches; may block for some seconds."""
         with self._lock:
-            if time.monotonic() - self._at > _REMEMBERED:
-                self._seen, self._at = _look(), time.monotonic()
+            if time.monotonic() - self._at > _REMEMBERED or self._asked != (command, url):
+                self._seen, self._at, self._asked = _look(command, url), time.monotonic(), (command, url)
             return self._seen
 
 
@@ -73,11 +95,13 @@ def is_writable(root: Path) -> str | None:
     return None if os.access(where, os.W_OK | os.X_OK, effective_ids=True) else "it may not be written"
 
 
-def _look() -> Docker:
-    cli = shutil.which("docker")
+def _look(command: tuple[str, ...], url: str | None) -> Docker:
+    cli = shutil.which(command[0])
     if cli is None:
         return Docker()
-    return Docker(cli, _said(cli, "version", "--format", "{{.Server.Version}}"), _said(cli, "context", "show"))
+    words = (cli, *command[1:])
+    at = words if url is None else (*words, "--host", url)
+    return Docker(cli, _said(*at, "version", "--format", "{{.Server.Version}}"), _said(*words, "context", "show"))
 
 
 def _said(*command: str) -> str | None:

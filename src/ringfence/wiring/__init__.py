@@ -32,7 +32,9 @@ from ringfence.journal.room import require_room
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Clock
 from ringfence.stores.keepsakes import Keepsakes
+from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
+from ringfence.wiring.box import registry_of
 from ringfence.wiring.settings import Settings as Settings
 from ringfence.workspaces.home import default_home as default_home
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from ringfence.executors.proc import ProcExecutor
     from ringfence.executors.proposals import ProposalExecutor
     from ringfence.executors.tmp import TmpBroker, TmpExecutor
+    from ringfence.executors.ways_out import WaysOut
     from ringfence.executors.workspace import WorkspaceExecutor
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
@@ -88,6 +91,7 @@ class Engine:
     grants: Once[GrantDoor] | None = None
     journal: Journal | None = None
     background: Once[Registry] | None = None
+    ways_out: Once[WaysOut] | None = None
 
     def processes(self) -> Registry:
         """Return the processes that run in the background.
@@ -118,13 +122,16 @@ class Engine:
             ending.callback(self.pools.close)
             if self.temporary is not None and self.temporary.made is not None:
                 ending.callback(self.temporary.made.close)
+            if self.ways_out is not None and self.ways_out.made is not None:
+                ending.callback(self.ways_out.made.close)
 
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
     clock = SystemClock()
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
-    code, pools = build_box(settings)
+    ways_out = Once(lambda: box.make_ways_out(settings))
+    code, pools = build_box(settings, ways_out)
     temporary = Once(lambda: make_tmp_broker(settings.home))
     database = open_database(settings.home, settings.database)
     journal = make_journal(settings, database, clock)
@@ -147,7 +154,7 @@ def build(settings: Settings) -> Engine:
         always_metered=service is not None,
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, pools, authority, temporary, door, journal, background)
+    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out)
 
 
 def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
@@ -267,7 +274,7 @@ def make_executors(
     def make_net() -> NetExecutor:
         from ringfence.executors.net import NetExecutor
 
-        return NetExecutor(settings.net)
+        return NetExecutor(settings.net, lambda: registry_of(settings.home))
 
     code_or_cell = CodeOrCell(code, processes)
     return {

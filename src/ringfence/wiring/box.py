@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
-from ringfence.errors import IsolationUnavailable
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
@@ -19,14 +19,44 @@ from ringfence.ports import Backend, WorkerSpec
 from ringfence.wiring.settings import Settings
 
 if TYPE_CHECKING:
+    from ringfence.executors.ways_out import WaysOut
     from ringfence.isolation.linux.outfit import Outfit
+    from ringfence.operation.secret import SecretAsk
+    from ringfence.secrets.lending import Lent
+    from ringfence.secrets.registry import Registry
     from ringfence.workspaces.session import SessionWorkspace
 
 
-def build_box(settings: Settings) -> tuple[CodeExecutor, Pools]:
+def build_box(settings: Settings, ways_out: Callable[[], WaysOut] | None = None) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
     pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
-    return CodeExecutor(pools, lambda packages, tenant: build_environment(packages, settings.home, tenant)), pools
+
+    def environment(packages: tuple[str, ...], tenant: str) -> str:
+        return build_environment(packages, settings.home, tenant)
+
+    return CodeExecutor(pools, environment, ways_out, partial(_lend, settings.home)), pools
+
+
+def _lend(home: Path, tenant: str, asks: tuple[SecretAsk, ...]) -> Lent:
+    from ringfence.secrets.lending import lend  # not at the top: most runs need none
+
+    return lend(registry_of(home), tenant, asks)
+
+
+def registry_of(home: Path) -> Registry:
+    """Return the secrets that are kept in a home."""
+    from ringfence.clock import SystemClock
+    from ringfence.secrets.registry import Registry
+
+    return Registry(home, SystemClock())
+
+
+def make_ways_out(settings: Settings) -> WaysOut:
+    """Return the proxy through which code reaches what it was granted."""
+    from ringfence.egress.proxy.proxy import Proxy
+    from ringfence.executors.ways_out import WaysOut
+
+    return WaysOut(Proxy(), settings.net.nat64)
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
@@ -59,8 +89,20 @@ def make_backend(settings: Settings) -> Backend:
             return FirstAvailable(tuple(partial(tier, settings) for tier in tiers))
         case Isolation.DOCKER:
             return docker_backend(settings)
-        case Isolation.GVISOR | Isolation.AIO:
-            raise IsolationUnavailable(f"{settings.isolation} is not there yet", fix="use native")
+        case Isolation.GVISOR:
+            return gvisor_backend(settings)
+        case Isolation.AIO:
+            return aio_backend(settings)
+
+
+def aio_backend(settings: Settings) -> Backend:
+    """Return the backend of AIO services: of the pool that was given, else of the instances the environment names."""
+    from ringfence.isolation.aio.backend import AIOBackend
+    from ringfence.isolation.aio.pool import AIOSandboxPool
+
+    given = settings.aio_pool
+    session = partial(_session, settings.files_home)
+    return AIOBackend(given or AIOSandboxPool(), session, owns_pool=given is None)
 
 
 def native_backend(settings: Settings) -> Backend:
@@ -130,6 +172,22 @@ def bwrap_backend(settings: Settings) -> Backend:
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
+    )
+
+
+def gvisor_backend(settings: Settings) -> Backend:
+    """Return the backend that puts gVisor's kernel between a guest and this one."""
+    from ringfence.images.archive import default_cache
+    from ringfence.isolation.gvisor.backend import GvisorBackend
+    from ringfence.isolation.gvisor.rootfs import unpacked
+    from ringfence.workspaces.declared import read_only_mounts
+
+    return GvisorBackend(
+        home=settings.home,
+        rootfs=lambda: unpacked(default_cache()),
+        session=partial(_session, settings.files_home),
+        limits=settings.limits,
+        shown=lambda: read_only_mounts(settings.home),
     )
 
 

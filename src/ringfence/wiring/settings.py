@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.egress.settings import NetSettings
 from ringfence.isolation.pool.decide import PoolPolicy
+
+if TYPE_CHECKING:
+    from ringfence.isolation.aio.pool import AIOSandboxPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Settings:
     """The PostgreSQL server that keeps evidence and budgets instead of a file in this home."""
     docker_url: str | None = None
     """Where the container engine listens, instead of where this home or the engine's command says."""
+    aio_pool: AIOSandboxPool | None = None
+    """Whose instances code runs in where `aio` is asked for; its owner starts and stops it."""
     workspace_root: Path | None = None
     """Where the files of projects lie instead of in this home."""
 

@@ -22,6 +22,12 @@ class Changes:
     complete: bool
     sizes: tuple[int, ...] = field(default=(), compare=False)
     """Of `files`, in the same order."""
+    directories: bool = field(default=False, compare=False)
+    """Whether there are directories too; one that was only looked into is none."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to keep."""
+        return bool(self.files or self.deleted or self.directories)
 
 
 def written(upper_fd: int, *, max_entries: int, layered: bool) -> Changes:
@@ -33,15 +39,17 @@ def written(upper_fd: int, *, max_entries: int, layered: bool) -> Changes:
     """
     files: list[tuple[str, int]] = []
     deleted: list[str] = []
+    directories = False
     walk = Walk(upper_fd, max_entries=max_entries, max_depth=MAX_DEPTH)
     for entry in walk:
         if entry.is_file or entry.is_link:
             files.append((harmless_path(entry.path), entry.status.st_size))
         elif layered and (entry.is_whiteout or (entry.is_directory and is_opaque(entry))):
             deleted.append(harmless_path(entry.path))
+        directories = directories or entry.is_directory
     files.sort()
     names, sizes = tuple(name for name, _ in files), tuple(size for _, size in files)
-    return Changes(names, tuple(sorted(deleted)), walk.complete, sizes)
+    return Changes(names, tuple(sorted(deleted)), walk.complete, sizes, directories)
 
 
 def is_opaque(entry: Entry) -> bool:

@@ -178,14 +178,14 @@ def _put(siblings: dict[bytes, _Node], name: bytes, step: Step) -> None:
 def empty(directory_fd: int) -> None:
     """Remove everything below a directory of ours."""
     for name in os.listdir(directory_fd):
-        _remove(directory_fd, os.fsencode(name))
+        remove(directory_fd, os.fsencode(name))
 
 
 def stage(upper_fd: int, staging_fd: int, step: Step, staged: str) -> None:
     """Copy what a step brings, if it brings anything, to a name of ours."""
     if step.kind not in (Kind.FILE, Kind.LINK):
         return
-    with _parent_of(upper_fd, step.path) as (parent, name):
+    with parent_of(upper_fd, step.path) as (parent, name):
         if step.kind is Kind.LINK:
             os.symlink(os.readlink(name, dir_fd=parent), os.fsencode(staged), dir_fd=staging_fd)
             return
@@ -213,16 +213,16 @@ def _copy(source: int, copy: int, size: int) -> None:
 
 
 def _apply(target_fd: int, staging_fd: int, step: Step, staged: str) -> None:
-    with _parent_of(target_fd, step.path) as (parent, name):
+    with parent_of(target_fd, step.path) as (parent, name):
         there = _mode_of(parent, name)
         is_directory = there is not None and stat.S_ISDIR(there)
         if step.kind in (Kind.FILE, Kind.LINK):
             if is_directory:
-                _remove(parent, name)
+                remove(parent, name)
             os.rename(staged, name, src_dir_fd=staging_fd, dst_dir_fd=parent)
             return
         if there is not None and not (step.kind is Kind.DIRECTORY and is_directory):
-            _remove(parent, name)
+            remove(parent, name)
             is_directory = False
         if step.kind in (Kind.DIRECTORY, Kind.OPAQUE):
             if not is_directory:
@@ -233,7 +233,8 @@ def _apply(target_fd: int, staging_fd: int, step: Step, staged: str) -> None:
 
 
 @contextmanager
-def _parent_of(root_fd: int, path: bytes) -> Iterator[tuple[int, bytes]]:
+def parent_of(root_fd: int, path: bytes) -> Iterator[tuple[int, bytes]]:
+    """Open the directory that an entry lies in, through no link."""
     parent, _, name = path.rpartition(b"/")
     fd = open_beneath(root_fd, parent, os.O_PATH | os.O_DIRECTORY) if parent else os.dup(root_fd)
     try:
@@ -249,7 +250,8 @@ def _mode_of(parent: int, name: bytes) -> int | None:
         return None
 
 
-def _remove(parent: int, name: bytes) -> None:
+def remove(parent: int, name: bytes) -> None:
+    """Remove an entry, a directory with all below it, following no link; nothing where there is none."""
     mode = _mode_of(parent, name)
     if mode is not None and stat.S_ISDIR(mode):
         shutil.rmtree(os.fsdecode(name), dir_fd=parent)  # by descriptors: follows no link

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,14 @@ from ringfence.ports import EVERYTHING, Harvest, Keeping
 
 # What moves files is imported where it is used: most runs neither bring nor leave any.
 if TYPE_CHECKING:
+    from ringfence.masking import Masks
     from ringfence.workspaces.changes import Changes
     from ringfence.workspaces.collect import Collection
     from ringfence.workspaces.session import SessionWorkspace
 
-_MAX_WRITTEN = 10_000
+MAX_WRITTEN = 10_000
+"""How many entries of a work directory are looked at for the list of what was written."""
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -57,6 +60,13 @@ class RunDirectory:
         if inputs:
             self._place("inputs", inputs, "inputs")
 
+    def count_as_placed(self, paths: Iterable[bytes]) -> None:
+        """Take these files of the work directory, as they are now, for what the caller placed and nobody touched."""
+        from ringfence.workspaces.names import harmless_path
+
+        with _Opened(self.fd, self.work) as upper:
+            self._placed = {name: _changed_at(upper, name) for name in map(harmless_path, paths)}
+
     def is_fresh(self) -> bool:
         """Whether the session's files are still what they were when the run was parked over them."""
         return self.session is None or self.session.generation() == self.generation
@@ -87,21 +97,23 @@ class RunDirectory:
     def _changes(self, upper: int) -> Changes:
         from ringfence.workspaces.changes import written
 
-        return written(upper, max_entries=_MAX_WRITTEN, layered=self.session is not None)
+        return written(upper, max_entries=MAX_WRITTEN, layered=self.session is not None)
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
         """Read artifacts and changes; with a session, do with the changes as `keeping` says: all of them or none."""
+        masked = self._mask(keeping.masks) if keeping.masks else ()
         found = self._artifacts(limits, keeping)
-        notes = [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
+        notes = [*masked]
+        notes += [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
         kept = _Kept()
         with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
-            if self.session is not None and (changes.files or changes.deleted):
+            if self.session is not None and changes:
                 kept = self._keep(self.session, upper, limits, keeping, notes, changes)
         if not changes.complete:
-            notes.append(f"files_written lists the first {_MAX_WRITTEN} entries only")
+            notes.append(f"files_written lists the first {MAX_WRITTEN} entries only")
         more = FileChanges(
             sizes=tuple(sizes[name] for name in files),
             deleted=changes.deleted,
@@ -110,8 +122,18 @@ class RunDirectory:
             kept=kept.kept,
             denied=kept.denied,
         )
-        changed = kept.pending is None and bool(changes.files or changes.deleted)
+        changed = kept.pending is None and bool(changes)
         return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
+
+    def _mask(self, masks: Masks) -> tuple[str, ...]:
+        from ringfence.workspaces.acting import acting_as
+        from ringfence.workspaces.masked import mask_files
+
+        notes: list[str] = []
+        for name in ("artifacts", self.work):
+            with _Opened(self.fd, name) as directory, acting_as(self.owner):
+                notes += mask_files(directory, masks)
+        return tuple(dict.fromkeys(notes))
 
     def _artifacts(self, limits: Limits, keeping: Keeping) -> Collection:
         from ringfence.workspaces.collect import Skipped, collect
@@ -164,7 +186,7 @@ class RunDirectory:
             )
         except ChangeDenied as error:
             notes.append(f"the changes to the session's files were not kept: {error}")
-            return _Kept(False, denied=error.paths[:_MAX_WRITTEN])
+            return _Kept(False, denied=error.paths[:MAX_WRITTEN])
         except QuotaExceeded as error:
             notes.append(f"the changes to the session's files were not kept: {error}")
             return _Kept(False)
@@ -182,8 +204,11 @@ class RunDirectory:
 def _may_stay(changes: Changes, keeping: Keeping, notes: list[str]) -> bool:
     if keeping.work is None:
         return True
-    if changes.complete and all(map(keeping.work, (*changes.files, *changes.deleted))):
+    touched = (*changes.files, *changes.deleted)
+    if changes.complete and touched and all(map(keeping.work, touched)):
         return True
+    if changes.complete and not touched:  # empty directories alone, which no tool is given leave to make
+        return False
     notes.append("the changes to the session's files were not kept: the tool may not write all of them")
     return False
 

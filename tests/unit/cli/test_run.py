@@ -181,9 +181,9 @@ def test_a_usage_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture
 
 
 def test_a_usage_error_in_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--json", "--secret", "S", "-c", "1"]) == 2
+    assert main(["run", "--json", "--nope", "-c", "1"]) == 2
     out, err = capsys.readouterr()
-    assert (json.loads(out)["reason"], err) == ("not_in_this_version", "")
+    assert (json.loads(out)["reason"], err) == ("usage", "")
 
 
 def test_a_json_flag_of_the_guest_is_not_ours(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ringfence import InvalidRequest, Limits, SandboxManager, Unavailable
-from ringfence.client.address import Address, parse_address
 from ringfence.client.artifacts import RemoteArtifact
 from ringfence.client.forms import Asking, GrantInUse, exec_form, operation_form
 from ringfence.errors import Denied
 from ringfence.operation.brokered import FsRead, ProcExec
 from ringfence.operation.code import CodeRun, Language
+from ringfence.wire.address import Address, parse_address
 
 URL = "http://127.0.0.1:8321"
 

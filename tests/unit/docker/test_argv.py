@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest
-from ringfence.isolation.docker.argv import OWN_FILES, OWN_MEMORY_BYTES, OWN_TASKS, Plan, mounts_of, run_argv
+from ringfence.isolation.docker.argv import OWN_TASKS, Plan, mounts_of, run_argv
 from ringfence.isolation.docker.settings import EngineSettings
 from ringfence.outcome import Mount
 from ringfence.ports import WorkerSpec
@@ -36,12 +36,12 @@ HELD = {
     "--security-opt=no-new-privileges",
     "--security-opt=seccomp=/srv/seccomp.json",
     f"--pids-limit={32 + OWN_TASKS}",
-    f"--memory={(256 << 20) + OWN_MEMORY_BYTES}",
-    f"--memory-swap={(256 << 20) + OWN_MEMORY_BYTES}",
+    f"--memory={256 << 20}",
+    f"--memory-swap={256 << 20}",
     "--cpus=0.5",
-    f"--ulimit=nofile={64 + OWN_FILES}:{64 + OWN_FILES}",
+    "--ulimit=nofile=64:64",
     f"--ulimit=fsize={1 << 16}:{1 << 16}",
-    "--ulimit=core=0:0",
+    "--ulimit=core=1:1",
     "--user=1000:1000",
     "--workdir=/workspace/work",
     "--read-only",
@@ -92,6 +92,11 @@ def test_every_directory_that_can_be_written_has_a_bound_on_bytes_and_on_files()
             assert any(option.startswith("size=") for option in options)
 
 
+def test_a_guest_gets_no_more_than_whoever_asks_has_himself() -> None:
+    words = run_argv(EngineSettings(), replace(PLAN, own_limits={"nofile": 70, "fsize": 9, "sigpending": 5}))
+    assert {"--ulimit=nofile=64:64", "--ulimit=fsize=9:9", "--ulimit=sigpending=5:5"} <= set(words)
+
+
 def test_an_engine_elsewhere_is_given_no_path_of_this_machine() -> None:
     words = run_argv(EngineSettings(url="tcp://far:2376"), replace(PLAN, inputs=None))
     assert words[:4] == ("docker", "--host", "tcp://far:2376", "run")
@@ -111,6 +116,10 @@ def test_no_name_of_a_directory_adds_an_option_to_its_mount(name: str) -> None:
 def test_podman_and_nerdctl_are_spoken_to_in_their_own_words() -> None:
     podman = run_argv(EngineSettings(command=("podman", "--log-level=error"), url="unix:///run/podman.sock"), PLAN)
     assert podman[:5] == ("podman", "--log-level=error", "--url", "unix:///run/podman.sock", "run")
+    assert (
+        '--mount=type=volume,target=/workspace/work,volume-opt=type=tmpfs,volume-opt=device=tmpfs,"volume-opt=o=exec,'
+        'nosuid,nodev,size=1048576,nr_inodes=100,mode=0700,uid=1000,gid=1000"'
+    ) in podman
     nerdctl = run_argv(EngineSettings(command=("/usr/local/bin/nerdctl",), url="unix:///run/c.sock"), PLAN)
     assert nerdctl[:3] == ("/usr/local/bin/nerdctl", "--address", "unix:///run/c.sock")
     assert "--no-healthcheck" not in nerdctl

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ringfence.authority.levels import IsolationLevel, RiskLevel, SideEffect
 from ringfence.authority.profile import SecurityMode
-from ringfence.outcome import Layers, SandboxType
+from ringfence.outcome import Container, Layers, SandboxType
 from ringfence.risk.effective import RiskInputs, effective_risk
 from ringfence.risk.isolation import RequiredIsolation, isolation_of, required_isolation
 
@@ -159,3 +159,32 @@ def test_a_danger_is_critical_whoever_asks(danger: str) -> None:
 
 def test_a_call_about_which_nothing_is_known_is_high() -> None:
     assert effective_risk(RiskInputs()).level is HIGH
+
+
+CONTAINED = replace(
+    OBSERVED, namespaces=("mnt", "pid", "net", "ipc", "uts"), host_uid=1000, container=Container("image", "sha256:1")
+)
+
+
+def test_a_container_is_one_without_a_user_namespace_of_its_own() -> None:
+    assert isolation_of(SandboxType.DOCKER, CONTAINED) is CONTAINER
+    assert isolation_of(SandboxType.NATIVE, CONTAINED) is OS
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        {"host_uid": 0},
+        {"seccomp_filters": 0},
+        {"no_new_privs": False},
+        {"capabilities_empty": False},
+        {"namespaces": ("mnt", "pid", "ipc", "uts")},
+    ],
+)
+def test_a_container_that_lacks_a_layer_is_none(lacking: dict[str, object]) -> None:
+    assert isolation_of(SandboxType.DOCKER, replace(CONTAINED, **lacking)) is OS  # type: ignore[arg-type]
+
+
+def test_a_container_that_nobody_here_saw_is_worth_its_engines_word_and_no_more() -> None:
+    assert isolation_of(SandboxType.DOCKER, Layers(container=Container("image", "sha256:1"))) is OS
+    assert isolation_of(SandboxType.DOCKER, Layers()) is PROCESS

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest
+from ringfence.paths.adapter import Side
 from ringfence.service.settings import ServiceSettings, read_settings, settings_from, usual_settings
+from ringfence.service.surroundings import files_root
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
@@ -35,6 +37,15 @@ def test_the_environment_stands_above_the_file() -> None:
     found = settings_from(written, "config.toml", environment)
     assert (found.port, found.max_concurrent_execs) == (9, 3)
     assert found.cors_origins == ("https://b.example", "http://c:8")
+
+
+def test_the_surface_for_other_clients_is_there_only_for_whoever_asked() -> None:
+    assert settings_from({}, "config.toml", {}).aio is False
+    assert settings_from({"server": {"aio": True}}, "config.toml", {}).aio is True
+    assert settings_from({"server": {"aio": True}}, "config.toml", {"RINGFENCE_SERVER_AIO": "false"}).aio is False
+    for wrong in ("yes", 1):
+        with pytest.raises(InvalidRequest, match=r"server\.aio: must be true or false"):
+            settings_from({"server": {"aio": wrong}}, "config.toml", {})
 
 
 def test_the_variables_of_a_compose_file_are_understood_and_ours_stand_above_them() -> None:
@@ -93,16 +104,20 @@ def test_a_variable_that_is_wrong_is_named() -> None:
         settings_from({}, "f", {"RINGFENCE_SERVER_PORT": "many"})
 
 
-@pytest.mark.parametrize(
-    ("mode", "root"), [("linux", "/plain"), ("wsl", "/mnt/wsl"), ("windows", "D:\\work"), ("other", "/plain")]
-)
-def test_each_system_has_its_own_root(mode: str, root: str) -> None:
+@pytest.mark.parametrize(("side", "root"), [(Side.LINUX, "/plain"), (Side.WSL, "/mnt/wsl"), (Side.WINDOWS, "D:\\work")])
+def test_each_system_has_its_own_root(side: Side, root: str) -> None:
     written = {
         "sandbox": {"workspace_root": "/plain", "workspace_root_wsl": "/mnt/wsl", "workspace_root_win": "D:\\work"}
     }
-    assert settings_from(written, "f", {}).root_for(mode) == Path(root)
-    assert ServiceSettings().root_for(mode) is None
-    assert ServiceSettings(workspace_root="/plain").root_for(mode) == Path("/plain")
+    assert files_root(settings_from(written, "f", {}), side) == Path(root)
+    assert files_root(ServiceSettings(), side) is None
+
+
+def test_a_root_of_one_system_is_not_taken_for_the_others() -> None:
+    assert files_root(ServiceSettings(workspace_root_win="D:\\work"), Side.LINUX) is None
+    assert files_root(ServiceSettings(workspace_root="/plain"), Side.WSL) == Path("/plain")
+    with pytest.raises(InvalidRequest, match="workspace_root_win is not set"):
+        files_root(ServiceSettings(workspace_root_wsl="/mnt/d/work"), Side.WINDOWS)
 
 
 _JSON = st.recursive(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ringfence.doctor.diagnosis import diagnose
-from ringfence.doctor.facts import Box, Facts
+from ringfence.doctor.facts import Box, Facts, Image
 from ringfence.interfaces.cli.options import StrictParser
 
 
@@ -33,7 +34,28 @@ def _look_at_this_machine() -> Facts:
     from ringfence.doctor.gather import gather
     from ringfence.interfaces.cli.doctor_journal import look_at_journal
 
-    return gather(_build_a_box, os.environ, journal=lambda home: look_at_journal(home, os.environ))
+    return gather(
+        _build_a_box, os.environ, journal=lambda home: look_at_journal(home, os.environ), image=_look_at_image
+    )
+
+
+def _look_at_image() -> Image | None:
+    import time
+
+    from ringfence.images.age import age_in_days, days_since
+    from ringfence.images.archive import all_in, default_cache
+    from ringfence.images.scan import kept_scan
+
+    built = all_in(default_cache())
+    if not built:
+        return None
+    newest, now = built[0], int(time.time())
+    image = Image(newest.path.stem, newest.sha256, age_in_days(newest, now))
+    scan = kept_scan(newest)
+    if scan is None:
+        return image
+    serious = len(scan.at_least("high"))
+    return replace(image, scanner=scan.scanner, scan_age_days=days_since(scan.scanned_at, now), serious=serious)
 
 
 def _build_a_box() -> Box:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ringfence.interfaces.cli.help_machine import OF_THE_MACHINE
+
 OVERVIEW = """\
 ringfence: run what a model wrote, in real isolation.
 
@@ -12,6 +14,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
   ringfence grant issue|attenuate|inspect|revoke   what an agent may do in one call, signed
   ringfence key create|list|revoke     the keys that sign grants, and those that call the service
+  ringfence secret set|list|revoke     what runs may be lent by name and nobody may see
   ringfence serve                      the same over HTTP, for agents and tools, on this machine or beyond
   ringfence start|ps|logs|send|kill    processes that go on by themselves, in the service of this home
   ringfence evidence list|show|verify|export|replay   what ran, on whose word, with what effect, and the proof of it
@@ -19,6 +22,9 @@ ringfence: run what a model wrote, in real isolation.
   ringfence metrics                    the same in numbers, for Prometheus
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
+  ringfence image build|list|age|scan|sbom|seccomp   what containers start from
+  ringfence selftest escape            try to get out of a box of this machine, with the programs that ship for it
+  ringfence paths                      the workspace as Windows, WSL and docker each call it
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
   ringfence --version
@@ -36,6 +42,9 @@ _RUN_OPTIONS = """\
   --memory MB           memory limit in MiB
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
+  --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
+  --allow-domain D      let the program reach the host D, or with *.D all below it, as far as the policy grants it;
+                        repeatable; without it there is no network
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
   --project ID          keep /workspace/work between the runs of one project
   --dry-run             show on standard error what the run would change in the project, and change nothing
@@ -82,13 +91,6 @@ passed on exactly as they are.
   ringfence shell -- 'echo hi | wc -c'
   ringfence shell --input data.csv -- head -n 3 /workspace/inputs/data.csv
 """,
-    "doctor": """\
-ringfence doctor [--json]
-
-Check this machine: really build a box in a throwaway child, and look at the evidence of $RINGFENCE_HOME without
-touching it; then say for everything that is missing what it means and the command that fixes it. Exit code 0 when code
-can run here, isolated and recorded, 7 when not.
-""",
     "bench": """\
 ringfence bench [--quick] [--only NAME]... [--json] [--plot FILE]
 
@@ -97,7 +99,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
-                 http_crowd, http_idle, http_list, snapshots, fetch or neighbours; repeatable
+                 http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -119,6 +121,31 @@ Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
   --home DIR      where state and evidence are kept, instead of $RINGFENCE_HOME
 
 Needs: pip install 'ringfence[mcp]'
+""",
+    "image": """\
+ringfence image build [--suite S] [--requirements FILE] [--mirror URL] [--fresh] [--archive-only] [--json]
+ringfence image build --dockerfile [--base IMAGE] [--requirements FILE] [--json]
+ringfence image list [--json]
+ringfence image age [--max-days N] [--json]
+ringfence image scan [--fail-on low|medium|high|critical] [--json]
+ringfence image sbom
+ringfence image seccomp
+
+build makes the sandbox image from Debian's signed packages and gives it to the container engine, with no registry; what
+was built before is used again. With --dockerfile the engine follows Dockerfile.sandbox, from a base image that it
+fetches. list shows what was built, and what the engine has; age exits with 1 when it is time to build again; scan asks
+trivy or grype about the bill of materials, and exits with 1 when something as bad as --fail-on is known; sbom prints
+that bill, as CycloneDX; seccomp prints the profile that containers are held to.
+
+  --suite S            bookworm (default, Python 3.11) or trixie (3.13)
+  --requirements FILE  Python packages to put in, as a requirements file, instead of Node with npm alone
+  --mirror URL         where Debian's packages come from
+  --fresh              make it again, with today's packages
+  --archive-only       do not give it to an engine; gVisor needs none
+  --base IMAGE         instead of python:3.12-slim
+  --max-days N         how old is too old (default 30)
+  --fail-on S          how bad is too bad (default high)
+  --home DIR           whose config.toml says which engine, instead of $RINGFENCE_HOME
 """,
     "policy": """\
 ringfence policy lint FILE [--json]
@@ -274,6 +301,19 @@ Exit codes: 0 ok, 2 usage, 3 the grant is not good (the reason says why), 7 ther
   ringfence grant issue --tool file_read --call c1 --ttl 5m > token
   ringfence grant attenuate - --allow fs.read:/workspace/inputs --budget calls=1 < token
 """,
+    "secret": """\
+ringfence secret set NAME [--way broker|env|file]… [--host HOST]… [--tenant T] [--json]      the value comes on stdin
+ringfence secret set NAME --from SOURCE …    env:NAME, file:/path, keyring:service/user or vault:path#field
+ringfence secret list [--tenant T] [--json]
+ringfence secret revoke NAME [--tenant T]
+
+A secret is sealed in this home and never shown again. A policy says which tools may have it within reach (`secrets:`).
+Its ways say how: `env` and `file` put it into the box, and it is masked in whatever comes out; `broker` does not.
+
+examples:
+  printf %s "$TOKEN" | ringfence secret set TOKEN --way env
+  ringfence run --policy policy.yaml --secret TOKEN=env -c 'import os; print(len(os.environ["TOKEN"]))'
+""",
     "key": """\
 ringfence key create [--days N] [--json]
 ringfence key create --access A [--tenant T] [--name N] [--days N] [--json]
@@ -297,7 +337,7 @@ of it for every tenant, and makes keys.
 """,
     "serve": """\
 ringfence serve [--host H] [--port P] [--policy FILE] [--database URL] [--workspace-root DIR] [--skills DIR]
-                [--config FILE]
+                [--config FILE] [--aio]
 
 Serve this home over HTTP: executions, processes, workspaces, skills and evidence, under the same law as the command.
 Callers send 'Authorization: Bearer KEY'; on loopback the first key is made and shown when there is none. Beyond
@@ -312,6 +352,7 @@ SIGTERM or Ctrl-C lets what runs end first, a second one does not.
   --skills DIR          a directory of skills
   --config FILE         instead of $RINGFENCE_HOME/config.toml: sections [server] and [sandbox], whose keys can also be
                         set as RINGFENCE_SERVER_PORT, RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS and so on
+  --aio                 serve clients of AIO sandboxes too, under /v1; see docs/aio.md
 
 Exit codes: 0 it was told to end, 2 usage, 7 another service has this home, or the address is taken.
 """,
@@ -397,6 +438,7 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 
   --json         one JSON object with the same, and nothing else
 """,
+    **OF_THE_MACHINE,
 }
 
 PENDING_COMMANDS = {

@@ -14,10 +14,6 @@ from typing import NoReturn
 from ringfence.interfaces.cli.usage import UsageError
 
 _SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".sh": "bash"}
-_PENDING_OPTIONS = {
-    "--secret": "secret leases",
-    "--allow-domain": "the egress proxy",
-}
 _ISOLATIONS = ("auto", "native", "bwrap", "docker", "gvisor", "aio")
 
 
@@ -37,6 +33,7 @@ class RunOptions:
     memory_mb: int | None = None
     inputs: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] = ()
     artifacts: str | None = None
     project: str | None = None
     policy: str | None = None
@@ -46,6 +43,7 @@ class RunOptions:
     stdin: bool | None = None
     passthrough: bool = False
     json: bool = False
+    allow_domains: tuple[str, ...] = ()
     commit: str | None = None
     """What becomes of what it changes in its project: only shown (`never`), or shown and kept for later (`ask`)."""
 
@@ -57,7 +55,6 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         UsageError: Naming the word that is wrong, or the part that is not in this version.
     """
     mine, guests = _split_at_dashes(words)
-    _refuse_pending(mine)
     parsed = _parser(command).parse_args(mine)
     if parsed.isolation == "process":
         raise UsageError(
@@ -78,6 +75,7 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         memory_mb=parsed.memory,
         inputs=tuple(parsed.inputs),
         env=_environment(parsed.env),
+        secrets=tuple(parsed.secrets),
         artifacts=parsed.artifacts,
         project=parsed.project,
         policy=parsed.policy,
@@ -88,6 +86,7 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
         passthrough=parsed.passthrough,
         json=parsed.json,
         commit=_commit(parsed),
+        allow_domains=tuple(parsed.allow_domains),
     )
 
 
@@ -116,6 +115,8 @@ def _parser(command: str) -> StrictParser:
     parser.add_argument("--memory", type=positive_count)
     parser.add_argument("--input", dest="inputs", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--secret", dest="secrets", action="append", default=[])
+    parser.add_argument("--allow-domain", dest="allow_domains", action="append", default=[])
     parser.add_argument("--artifacts")
     parser.add_argument("--project")
     parser.add_argument("--policy")
@@ -135,19 +136,6 @@ def _split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str] | None]
         return list(words), None
     at = list(words).index("--")
     return list(words[:at]), list(words[at + 1 :])
-
-
-def _refuse_pending(words: Sequence[str]) -> None:
-    for word in words:
-        option = word.partition("=")[0]
-        if option in _PENDING_OPTIONS:
-            raise _pending(option, _PENDING_OPTIONS[option])
-
-
-def _pending(what: str, part: str) -> UsageError:
-    return UsageError(
-        f"{what} is not in this version; it arrives with {part}", reason="not_in_this_version", fix=f"leave out {what}"
-    )
 
 
 def _run_source(parsed: argparse.Namespace, guests: list[str] | None) -> tuple[str | None, str | None, tuple[str, ...]]:

@@ -70,8 +70,12 @@ def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dic
         from ringfence.evidence.correlation import Correlation  # not at the top: most runs are nobody's in particular
 
         request["correlation"] = Correlation(**correlation)
+    if options.allow_domains:
+        request["allow_domains"] = options.allow_domains
     if options.commit is not None:
         request["commit"] = options.commit
+    if options.secrets:
+        request["secrets"] = options.secrets
     return request | ({"inputs": inputs} if inputs else {})
 
 

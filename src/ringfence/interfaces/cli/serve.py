@@ -50,6 +50,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workspace-root")
     parser.add_argument("--skills")
     parser.add_argument("--config", type=Path)
+    parser.add_argument("--aio", action="store_true", default=None)
     return parser.parse_args(list(words))
 
 
@@ -71,6 +72,7 @@ def _settings(options: argparse.Namespace, home: Path) -> ServiceSettings:
         "policy": options.policy,
         "database": None if options.database is None else database(options.database),
         "skills": options.skills,
+        "aio": options.aio,
     }
     if options.workspace_root is not None:
         root = str(Path(options.workspace_root).absolute())

@@ -76,12 +76,14 @@ def _run(
     correlation: Correlation | None = None,
     on_output: OnOutput | None = None,
     commit: str | None = None,
+    secrets: Iterable[str] = (),
     **of_the_engine: Any,
 ) -> ExecutionResult:
     if unknown := of_the_engine.keys() - _AS_EVERY_SERVICE:
         raise TypeError(f"a run through the service would leave out {', '.join(sorted(unknown))}")
     from ringfence.client.forms import Asking
     from ringfence.operation.code import CodeRun, parse_language
+    from ringfence.operation.secret import read_ask
 
     limits: dict[str, float] = {} if timeout is None else {"wall_seconds": timeout}
     if memory_mb is not None:
@@ -96,6 +98,7 @@ def _run(
         packages=tuple(packages),
         preload=tuple(preload),
         session_id=session_id,
+        secrets=tuple(map(read_ask, secrets)),
     )
     known = {} if correlation is None else correlation.members()
     asking = Asking(session_id, correlation=known, limits=limits, commit=commit or "always")

@@ -18,7 +18,7 @@ from ringfence.version import __version__
 
 RESOURCES: Final = (
     "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "skills", "evidence", "calls",
-    "grants", "metrics",
+    "grants", "metrics", "secrets",
 )  # fmt: skip
 """The modules beside this one that have a `router`."""
 
@@ -35,6 +35,10 @@ def build(house: House) -> FastAPI:
         app.state.routers.append(router)
     app.state.mcp = McpRoute(house)
     app.router.routes.append(app.state.mcp.route())
+    if house.settings.aio:
+        from ringfence.interfaces.http.aio import surface  # not at the top: most services are without it
+
+        surface.install(app)
     # the last one added is the first that a request meets
     app.add_middleware(Gate)
     app.add_middleware(Limits)
@@ -49,5 +53,7 @@ def build(house: House) -> FastAPI:
             expose_headers=("X-Request-Id", "Retry-After"),
         )
     app.add_middleware(Frame)
+    if house.settings.aio:
+        surface.wrap(app)
     document(app)
     return app

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from ringfence.interfaces.http.aio.key import is_aio
 from ringfence.interfaces.http.problem import Problem, documented
 
 ANYWHERE: Final = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 500, 503)
@@ -21,13 +22,15 @@ def document(app: FastAPI) -> None:
             return app.openapi_schema
         made = plain()
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
-        schemas["Problem"] = Problem.model_json_schema()
+        schemas |= {"Problem": Problem.model_json_schema(), **getattr(app.state, "own_schemas", {})}
         for name in ("HTTPValidationError", "ValidationError"):  # the framework's own form, which nobody ever sees
             schemas.pop(name, None)
-        for path in made.get("paths", {}).values():
+        own = getattr(app.state, "own_refusals", None)
+        for name, path in made.get("paths", {}).items():
+            refusals = own(ANYWHERE) if own is not None and is_aio(name) else documented(*ANYWHERE)
             for operation in path.values():
                 answers = operation.setdefault("responses", {})
-                for status, problem in documented(*ANYWHERE).items():
+                for status, problem in refusals.items():
                     if str(status) == "422" or str(status) not in answers:
                         answers[str(status)] = problem
         return made

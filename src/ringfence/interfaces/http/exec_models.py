@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.operation import MAX_CODE_BYTES, MAX_INPUT_FILES
+from ringfence.operation.code import MAX_DOMAINS
 
 _MOST_ARGUMENTS = 1024
 _MOST_VARIABLES = 1024
@@ -73,9 +74,10 @@ class TaskRef(_Strict):
 
 
 class NetOverride(_Strict):
-    """How much network; a request may only ask for none."""
+    """How much network: none, or an allow-list of hosts, each of which the policy has to grant."""
 
     mode: Literal["none", "safe_retrieval", "allowlist", "unrestricted"]
+    domains: Annotated[list[Name], Field(max_length=MAX_DOMAINS)] | None = None
 
 
 class Overrides(_Strict):
@@ -116,7 +118,7 @@ class ExecBody(_Strict):
     policy_overrides: Overrides | None = None
     task_ref: Name | TaskRef | None = None
     correlation: References | None = None
-    secrets: Annotated[list[Name], Field(max_length=64)] = []
+    secrets: Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(max_length=32)] = []
     ephemeral: bool = False
     wait: bool = True
 

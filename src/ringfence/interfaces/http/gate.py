@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ringfence.errors import Denied, RingfenceError, Unavailable
+from ringfence.interfaces.http.aio import key as aio
 from ringfence.interfaces.http.calls import refuse_grant_elsewhere
 from ringfence.interfaces.http.door import house_of, no_key
 from ringfence.interfaces.http.lasting import Lasting
@@ -42,7 +43,7 @@ class Gate:
         try:
             if not isinstance(known, Principal):
                 _require_own_host(connection, house)
-                key = _key(connection)
+                key = aio.key_of(connection) if _is_aio(connection, house) else _key(connection)
                 known = None if key is None else await house.keys.find(key)
                 if key is not None:
                     lasting = Lasting(receive, send, partial(_is_valid, house, key))
@@ -67,6 +68,10 @@ class Gate:
             house.requests[tenant] -= 1
             if not house.requests[tenant]:
                 del house.requests[tenant]
+
+
+def _is_aio(connection: HTTPConnection, house: House) -> bool:
+    return house.settings.aio and aio.is_aio(connection.scope["path"])
 
 
 def _key(connection: HTTPConnection) -> str | None:

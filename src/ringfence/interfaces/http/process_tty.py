@@ -38,7 +38,7 @@ async def tty(
     Told: bytes of the terminal; text `{"type": "lost", "bytes": …}` and last `{"type": "ended", …}`.
     """
     house = house_of(websocket)
-    _require_own_page(websocket, house.settings.cors_origins)
+    require_own_page(websocket, house.settings.cors_origins)
     process = processes.found(house, who, process_id)
     if process.terminal is None:
         raise InvalidRequest("the process has no terminal", reason="no_terminal")
@@ -63,7 +63,7 @@ async def tty(
         await asyncio.gather(showing, typing, return_exceptions=True)
 
 
-def _require_own_page(websocket: WebSocket, allowed_origins: Any) -> None:
+def require_own_page(websocket: WebSocket, allowed_origins: Any) -> None:
     """Refuse another site's page: browsers let any page open a websocket to anywhere.
 
     Raises:

@@ -123,19 +123,20 @@ class Desk:
         self._under_way[seat.tenant] += 1
         try:
             turn = seat.turn(correlation) if offer.takes_turn else nullcontext()
-            return await _carry(offer, manager, params.arguments or {}, report, turn)
+            return await carry(offer, manager, params.arguments or {}, report, turn)
         finally:
             self._under_way[seat.tenant] -= 1
             self._under_way += Counter()  # forgets whoever has none under way
 
 
-async def _carry(
+async def carry(
     offer: Offer,
     manager: SandboxManager,
     arguments: Mapping[str, Any],
     report: Report | None,
     turn: AbstractAsyncContextManager[None],
 ) -> CallToolResult:
+    """Carry out a call of an offer when it is its turn; a refusal or a failure is a tool error that says so."""
     in_structure = offer.has_errors_in_structure
 
     async def carried(on_output: OnOutput) -> CallToolResult:

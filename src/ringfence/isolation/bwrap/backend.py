@@ -116,7 +116,7 @@ class BwrapBackend:
     ) -> Box:
         run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
         # here the init is one of the run's processes, and it, not the zygote, waits for the worker
-        run |= {"pids": spec.pids, "own_pids": 1, "anchor": None, "terminal": spec.terminal}
+        run |= {"pids": spec.pids, "own_pids": 1, "anchor": None, "terminal": spec.terminal, "egress": spec.egress}
         answer = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run}, place.entrances)
         if "requested" in answer:
             raise InvalidRequest(answer["requested"], reason="preload_failed")

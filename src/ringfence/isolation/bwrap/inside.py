@@ -11,7 +11,7 @@ import signal
 import socket
 
 from ringfence.isolation.bwrap.argv import PRIVATE, TERMINALS, workspace_links
-from ringfence.isolation.linux import channel, interpreter, kernel, sealed
+from ringfence.isolation.linux import channel, egress_door, interpreter, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
 from ringfence.isolation.linux.steps import Steps
 
@@ -108,7 +108,10 @@ def _say_so(sealing: Sealing, spec: dict[str, Any], job_fd: int, directory: int)
     if job_fd != _JOB:
         os.dup2(job_fd, _JOB)
     steps = Steps(sealing.code)
-    sealed.say_so(steps, spec, [directory])
+    told = [directory]
+    if spec["egress"]:
+        told.append(egress_door.open_up(steps, _lowest_free()[0]))
+    sealed.say_so(steps, spec, told)
     steps.run()
     kernel.close_all_from(_JOB + 1)
 

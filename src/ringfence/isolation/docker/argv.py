@@ -6,6 +6,7 @@ is the worker's own init, which the kernel keeps every guest from killing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,10 +16,12 @@ from ringfence.outcome import Mount
 from ringfence.ports import WorkerSpec
 
 UID: Final = 1000
-OWN_MEMORY_BYTES: Final = 48 << 20
-"""What the worker's init may use beside the guest, in the same cgroup."""
-OWN_TASKS: Final = 4
-OWN_FILES: Final = 64
+OWN_TASKS: Final = 1
+"""The worker's init is in the guest's cgroup, and counted there."""
+_LEAST_FILES: Final = 64
+_QUEUED_SIGNALS: Final = 1024
+_TASKS_OF_A_USER: Final = 1 << 15
+"""Of all containers together, and no more than the command can still give; `--pids-limit` is what bounds a guest."""
 _SHM_BYTES: Final = 64 << 20
 _CPUS: Final = 1.0
 _NOT_FOR_GUESTS: Final = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -35,8 +38,10 @@ class Dialect:
     """The option that says where the engine listens."""
     is_remote: tuple[str, ...]
     """The question whose answer names another machine, or says `true`."""
-    tmpfs: tuple[str, ...] = ()
-    """What else an in-memory directory is made with."""
+    by_volume: bool = False
+    """Whether a directory in memory has to be asked for as a volume, because its option knows no bound on files."""
+    asks_for_tasks: bool = False
+    """Whether it would otherwise set a limit on a user's tasks that not every caller may."""
     run: tuple[str, ...] = ("--no-healthcheck",)
 
     def base(self, settings: EngineSettings) -> tuple[str, ...]:
@@ -57,8 +62,8 @@ _PODMAN: Final = Dialect(
     "{{.Client.Version}}",
     "--url",
     ("info", "--format", "{{.Host.ServiceIsRemote}}"),
-    # without it podman fills the directory with what the image has there
-    tmpfs=("notmpcopyup",),
+    by_volume=True,
+    asks_for_tasks=True,
 )
 _NERDCTL: Final = Dialect("nerdctl", (1, 0), "{{.Client.Version}}", "--address", (), run=())
 
@@ -79,8 +84,9 @@ class Plan:
     spec: WorkerSpec
     seccomp: str
     memory_bytes: int
-    """The most the guest may have; what watches it comes on top."""
     cpus: float | None = None
+    own_limits: Mapping[str, int] = field(default_factory=dict)
+    """What whoever asks may use himself; a guest of his gets no more. A name is as `--ulimit` has it."""
     inputs: Path | None = None
     """The directory that becomes `/workspace/inputs`; without one it is made in the container, and filled through the
     stream."""
@@ -105,7 +111,6 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     """Return the command that starts the container in the foreground, attached to our pipes."""
     dialect = dialect_of(settings)
     spec = plan.spec
-    memory = str(plan.memory_bytes + OWN_MEMORY_BYTES)
     words = [
         *dialect.base(settings),
         "run",
@@ -122,14 +127,11 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
         "--cap-drop=ALL",
         "--security-opt=no-new-privileges",
         f"--security-opt=seccomp={plan.seccomp}",
-        f"--pids-limit={spec.pids + OWN_TASKS}",
-        f"--memory={memory}",
-        f"--memory-swap={memory}",  # as much as the memory alone: no swap
+        f"--pids-limit={min(spec.pids, plan.own_limits.get('nproc', spec.pids)) + OWN_TASKS}",
+        f"--memory={plan.memory_bytes}",
+        f"--memory-swap={plan.memory_bytes}",  # as much as the memory alone: no swap
         f"--cpus={plan.cpus or _CPUS:g}",
-        f"--ulimit=nofile={spec.open_files + OWN_FILES}:{spec.open_files + OWN_FILES}",
-        f"--ulimit=fsize={spec.file_bytes}:{spec.file_bytes}",
-        "--ulimit=core=0:0",
-        "--ulimit=msgqueue=0:0",
+        *(f"--ulimit={name}={most}:{most}" for name, most in _limits(dialect, plan).items()),
         f"--user={UID}:{UID}",
         "--workdir=/workspace/work",
         "--log-driver=none",
@@ -154,6 +156,21 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     return (*words, f"--entrypoint={program}", settings.image, *arguments)
 
 
+def _limits(dialect: Dialect, plan: Plan) -> dict[str, int]:
+    limits = {
+        "fsize": plan.spec.file_bytes,
+        "nofile": plan.spec.open_files,
+        "sigpending": _QUEUED_SIGNALS,
+        "msgqueue": 0,
+        "core": 1,  # and not 0: where it is 0 the kernel still starts the host's handler of core dumps
+    }
+    if dialect.asks_for_tasks:
+        limits["nproc"] = _TASKS_OF_A_USER
+    bound = {name: min(most, plan.own_limits.get(name, most)) for name, most in limits.items()}
+    # the init needs some too, and lowers the guest's to what was asked for
+    return {**bound, "nofile": max(bound["nofile"], _LEAST_FILES)}
+
+
 def _inputs(dialect: Dialect, plan: Plan) -> str:
     if plan.inputs is None:
         return _tmpfs(dialect, "/workspace/inputs", plan.spec.disk_bytes, plan.spec.inodes, "noexec")
@@ -168,8 +185,11 @@ def _bind(source: str, target: str) -> str:
 def _tmpfs(dialect: Dialect, where: str, size: int, inodes: int, execute: str, *, mode: str = "0700") -> str:
     # owned by the guest: where the image has such a directory, old runtimes put its mode above the one given here
     owner = (f"mode={mode}", f"uid={UID}", f"gid={UID}")
-    options = ("rw", execute, "nosuid", "nodev", f"size={size}", f"nr_inodes={inodes}", *owner)
-    return f"--tmpfs={where}:{','.join((*options, *dialect.tmpfs))}"
+    options = (execute, "nosuid", "nodev", f"size={size}", f"nr_inodes={inodes}", *owner)
+    if not dialect.by_volume:
+        return f"--tmpfs={where}:{','.join(('rw', *options))}"
+    made = ("volume-opt=type=tmpfs", "volume-opt=device=tmpfs", f"volume-opt=o={','.join(options)}")
+    return f"--mount={','.join(map(_quoted, ('type=volume', f'target={where}', *made)))}"
 
 
 def _quoted(part: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import secrets
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ringfence.authority.profile import Isolation
@@ -16,12 +18,12 @@ from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable, RuntimeMissing
 from ringfence.isolation.docker import observing, reaper
 from ringfence.isolation.docker.argv import Plan, mounts_of, run_argv
-from ringfence.isolation.docker.container import Running, Undertaker, launch
-from ringfence.isolation.docker.engine import Engine
+from ringfence.isolation.docker.container import Ended, Running, Undertaker, launch
+from ringfence.isolation.docker.engine import PATIENCE_SECONDS, Engine, hung
 from ringfence.isolation.docker.failures import explain, lacks_interpreter
-from ringfence.isolation.docker.profile import seccomp_profile
 from ringfence.isolation.docker.settings import EngineSettings
 from ringfence.isolation.linux import observe
+from ringfence.isolation.linux.seccomp.container import PROFILE
 from ringfence.isolation.stream.boot import BOOT, COMMAND
 from ringfence.isolation.stream.line import Line
 from ringfence.isolation.stream.parking import Hello, park
@@ -34,7 +36,18 @@ if TYPE_CHECKING:
     from ringfence.workspaces.session import SessionWorkspace
 
 _GVISOR: Final = "runsc"
+_ANSWERS_PER_START: Final = 4  # an engine takes longer to start a container than to answer a question
 _BOOT_WORD: Final = "<the worker's boot>"
+
+
+DOES_NOT_KEEP: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "G1 bare view": "the image's own /etc, /root and /dev are seen, and /proc and /sys as the engine leaves them",
+        "G5 own ids": "unless the engine is rootless or remaps ids, the guest's user 1000 is the machine's",
+        "G7 one disk limit": "each directory that can be written has the limit for itself; memory bounds them together",
+    }
+)
+"""What of the guarantees a container does not keep, by guarantee and promise, and why; docs/limitations has it too."""
 
 
 class DockerBackend:
@@ -42,6 +55,7 @@ class DockerBackend:
 
     name = Isolation.DOCKER.value
     fixes_limits = True
+    does_not_keep = DOES_NOT_KEEP
 
     def __init__(
         self,
@@ -51,17 +65,18 @@ class DockerBackend:
         session: Callable[[str, str], SessionWorkspace],
         limits: Limits,
         shown: Callable[[], tuple[tuple[str, str], ...]] = tuple,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """Ask the engine nothing before the first worker is asked for."""
+        """Ask the engine nothing before the first worker is asked for; it has `patience` seconds for each answer."""
         self._settings = settings
-        self._engine = Engine(settings)
+        self._engine = Engine(settings, patience=patience)
+        self._start_seconds = _ANSWERS_PER_START * patience
         self._home = home
         self._session = session
         self._limits = limits
         self._shown = shown
         self._lock = threading.Lock()
         self._is_remote: bool | None = None
-        self._profile = ""
         self._alive: dict[str, Running] = {}
         self._undertaker = Undertaker(self._sweep)
         self._host_namespaces = observe.own_namespaces()
@@ -82,7 +97,6 @@ class DockerBackend:
         with self._lock:
             if self._is_remote is None:
                 self._engine.version()
-                self._profile = seccomp_profile(self._settings, self._home)
                 self._is_remote = self._engine.is_remote()
                 self._undertaker.begin()
             return self._is_remote
@@ -94,6 +108,8 @@ class DockerBackend:
         name = f"rf-{secrets.token_hex(6)}"
         shown = self._shown()
         if spec.packages is not None:
+            if not Path(spec.packages).is_dir():
+                raise IsolationUnavailable(f"{spec.packages} is not there to be shown in a container")
             shown += ((spec.packages, str(BOX_PACKAGES)),)
         if shown and remote:
             raise IsolationUnavailable(
@@ -109,9 +125,10 @@ class DockerBackend:
         return Plan(
             name=name,
             spec=spec,
-            seccomp=self._profile,
+            seccomp=str(self._settings.seccomp or PROFILE),
             memory_bytes=spec.memory_bytes or self._limits.memory_bytes,
             cpus=spec.cpus or self._limits.cpus,
+            own_limits=_own_limits(),
             inputs=inputs,
             shown=shown,
             labels=reaper.labels(self._home),
@@ -128,7 +145,7 @@ class DockerBackend:
             self._alive[plan.name] = running
         line = Line(*running.ends, kill=running.kill, died_of=running.died_of)
         try:
-            return park(
+            worker = park(
                 line,
                 plan.spec,
                 sandbox_id=plan.name,
@@ -139,12 +156,22 @@ class DockerBackend:
                 session=session,
                 observe=lambda hello: self._observe(hello, running, plan, argv),
                 on_discard=lambda: self._give_back(running),
+                seconds=self._start_seconds,
             )
+            worker.init_pid, worker.worker_pid = running.pids
+            running.is_parked = True
+            return worker
         except BaseException as error:
+            ended = running.ended() if isinstance(error, InternalError) else Ended.OTHERWISE
+            said = running.words()
             self._give_back(running)
-            if isinstance(error, InternalError) and running.was_refused():
-                raise self._refusal(running.words()) from error
-            raise
+            match ended:
+                case Ended.REFUSED:
+                    raise self._refusal(said) from error
+                case Ended.NOT_YET:
+                    raise hung("run", self._start_seconds) from error
+                case Ended.OTHERWISE:
+                    raise
 
     def _is_gvisor(self) -> bool:
         return self._settings.runtime is not None and Path(self._settings.runtime).name.startswith(_GVISOR)
@@ -168,9 +195,12 @@ class DockerBackend:
             argv=tuple(_BOOT_WORD if word == BOOT else word for word in argv),
             mounts=mounts_of(plan),
         )
-        layers = observing.layers_of(container, hello, self._host_namespaces)
+        sight = observing.sight_of(container, hello.worker_pid)
+        if sight is None:
+            return Layers(notes=(observing.NOT_OBSERVED, *hello.notes), container=made_from)
+        running.pids = sight.pids
         running.pidfd = observing.open_process(container)
-        return replace(layers, container=made_from)
+        return replace(observing.require_layers(sight, hello, self._host_namespaces), container=made_from)
 
     def _require_packages(self, hello: Hello, spec: WorkerSpec) -> None:
         ours = ".".join(map(str, sys.version_info[:2]))
@@ -181,7 +211,7 @@ class DockerBackend:
             )
 
     def _give_back(self, running: Running) -> None:
-        running.kill()
+        running.end()
         with self._lock:
             self._alive.pop(running.name, None)
         self._undertaker.take(running)
@@ -197,3 +227,15 @@ class DockerBackend:
         for running in left:
             self._give_back(running)
         self._undertaker.close()
+
+
+def _own_limits() -> dict[str, int]:
+    """Return what this process may use at most, in the names of `--ulimit`."""
+    kinds = {
+        "nofile": resource.RLIMIT_NOFILE,
+        "fsize": resource.RLIMIT_FSIZE,
+        "sigpending": resource.RLIMIT_SIGPENDING,
+        "nproc": resource.RLIMIT_NPROC,
+    }
+    limits = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}
+    return {name: most for name, most in limits.items() if most != resource.RLIM_INFINITY}

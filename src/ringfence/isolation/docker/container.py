@@ -15,8 +15,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from ringfence.isolation.docker.engine import Engine
 
 _log = logging.getLogger(__name__)
 _REMOVAL_SECONDS: Final = 10.0
+_LAST_WORDS_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 1.0
 _LAST_SECONDS: Final = 20.0
 _MOST_WORDS: Final = 16384
@@ -33,24 +35,48 @@ _ENGINE_FAILED: Final = 125
 _REFUSALS: Final = (_ENGINE_FAILED, 126, 127)
 
 
+class Ended(Enum):
+    """How a command ended that was to stay as long as its container."""
+
+    REFUSED = auto()
+    """The engine made no container, or could not start what was to run in it."""
+    OTHERWISE = auto()
+    NOT_YET = auto()
+
+
 def launch(engine: Engine, argv: Sequence[str], name: str, directory: Path | None) -> Running:
     """Start a container in the foreground; `directory` goes when it is gone.
 
     Raises:
         IsolationUnavailable: The engine's command is not there.
     """
-    complaints = os.memfd_create("complaints", os.MFD_CLOEXEC)
-    (inner_in, stdin), (stdout, inner_out), (silent, held) = os.pipe(), os.pipe(), os.pipe()
+    complaints, inner_in, stdin, stdout, inner_out, silent, held = _open_ends()
     try:
         process = engine.attach(argv, inner_in, inner_out, complaints)
     except BaseException:
-        for fd in (complaints, stdin, stdout, silent, held):
-            os.close(fd)
+        _close_all((complaints, stdin, stdout, silent, held))
         raise
     finally:
-        os.close(inner_in)
-        os.close(inner_out)
+        _close_all((inner_in, inner_out))
     return Running(name, engine, process, (stdin, stdout, silent), directory, [complaints, held])
+
+
+def _open_ends() -> list[int]:
+    """Open a file in memory and three pipes, or nothing."""
+    opened: list[int] = []
+    try:
+        opened.append(os.memfd_create("complaints", os.MFD_CLOEXEC))
+        for _ in range(3):
+            opened += os.pipe()
+    except OSError:
+        _close_all(opened)
+        raise
+    return opened
+
+
+def _close_all(descriptors: Iterable[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
 
 
 @dataclass(slots=True)
@@ -67,22 +93,34 @@ class Running:
     held: list[int]
     """The file that the command's complaints go to, and what else is closed with it."""
     born: float = field(default_factory=time.time)
+    pids: tuple[int, int] = (0, 0)
+    """Of its first process and of its worker, as this machine counts them; 0 where they are another's."""
     pidfd: int | None = None
     """Of its first process, where that is one of this machine's and may be killed from here."""
+    is_parked: bool = False
     _killed: bool = field(default=False, init=False)
 
-    def was_refused(self) -> bool:
-        """Whether the command ended because there is no such container, and not because a container did."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(_REMOVAL_SECONDS) in _REFUSALS
-        return False
+    def ended(self) -> Ended:
+        """Wait a little for the command to end, and tell how it did."""
+        try:
+            code = self.process.wait(_LAST_WORDS_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Ended.NOT_YET
+        return Ended.REFUSED if code in _REFUSALS else Ended.OTHERWISE
 
     def words(self) -> str:
-        """Return what the command has complained about so far."""
+        """Return what the command has complained about."""
         return os.pread(self.held[0], _MOST_WORDS, 0).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End everything in it, without asking the engine; never waits."""
+        """End everything in it, without asking the engine; never waits.
+
+        While it starts this does nothing: whoever starts it still wants to hear how its command ends, and calls `end`.
+        """
+        if self.is_parked:
+            self._kill()
+
+    def _kill(self) -> None:
         if self.pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -90,6 +128,15 @@ class Running:
         # Its end of the stream ends with the command, and with the stream its init, and with that everything.
         self._killed = True
         self.process.kill()
+
+    def end(self) -> None:
+        """End everything in it, and let go of every descriptor of it."""
+        self._kill()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        held, self.held = self.held, []
+        _close_all(held)
 
     def died_of(self) -> str | None:
         """Say what the engine knows about a container that ended without a word."""
@@ -114,18 +161,8 @@ class Running:
             self.process.kill()
             self.process.wait()
             self.engine.remove((self.name,))
-        self.let_go()
-
-    def let_go(self) -> None:
-        """Free what the host holds for it."""
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-        while self.held:
-            os.close(self.held.pop())
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
-            self.directory = None
 
 
 class Undertaker:
@@ -198,5 +235,4 @@ class Undertaker:
             return False
         except Exception:  # noqa: BLE001  logged; one container must not keep the others from being buried
             _log.exception("container %s could not be buried", dead.name)
-            dead.let_go()
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -36,6 +37,8 @@ _UNIFIED: Final = re.compile(rb"^0::(/.+)$", re.MULTILINE)
 class Sight:
     """One look at a container's first process and at its worker."""
 
+    pids: tuple[int, int]
+    """Of both, as this machine counts them."""
     init: observe.Observation
     worker: observe.Observation
     membership: bytes
@@ -43,15 +46,12 @@ class Sight:
     """Whether the namespaces were seen; only root may look at those of others, and else they are the engine's word."""
 
 
-def layers_of(container: engine.Container, hello: Hello, host: Mapping[str, str]) -> Layers:
-    """Return what this machine's kernel says about the container, and where it says nothing, that.
+def require_layers(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
+    """Return what this machine's kernel says about a container.
 
     Raises:
         IsolationUnavailable: The kernel does not report every layer that a container has to have.
     """
-    sight = sight_of(container, hello.worker_pid)
-    if sight is None:
-        return Layers(notes=(NOT_OBSERVED, *hello.notes))
     missing = tuple(dict.fromkeys((*missing_layers(sight.init, host), *missing_layers(sight.worker, host))))
     if missing:
         raise IsolationUnavailable(f"the container came up without {', '.join(missing)}; nothing ran in it")
@@ -75,7 +75,7 @@ def sight_of(container: engine.Container, worker_pid: int) -> Sight | None:
             return None
     except (OSError, ValueError):
         return None
-    return Sight(init, sealed, membership, complete)
+    return Sight((container.pid, worker), init, sealed, membership, complete)
 
 
 def _look(pid: int, container: engine.Container) -> tuple[observe.Observation, bool]:
@@ -125,7 +125,7 @@ def describe(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
 
 
 def open_process(container: engine.Container) -> int | None:
-    """Return a descriptor by which the container's first process can be killed; None where it is not ours to see."""
+    """Return a descriptor by which the container's first process can be killed; None where that is not ours to do."""
     if container.pid <= 0:
         return None
     try:
@@ -135,6 +135,7 @@ def open_process(container: engine.Container) -> int | None:
     # only now, with the process held, is it certain whose pid it is
     with contextlib.suppress(OSError):
         if container.id.encode() in observe.membership(container.pid):
+            signal.pidfd_send_signal(fd, 0)
             return fd
     os.close(fd)
     return None

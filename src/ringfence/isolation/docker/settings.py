@@ -15,6 +15,7 @@ SANDBOX_IMAGE: Final = "ringfence/sandbox:latest"
 # an image or a runtime that began with a dash would be read as an option of the engine's command
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}", re.ASCII)
 _RUNTIME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)
+_PROGRAMS: Final = ("docker", "podman", "nerdctl")
 _SCHEMES: Final = ("unix://", "tcp://", "ssh://", "npipe://", "fd://", "http://", "https://")
 
 
@@ -69,5 +70,6 @@ class EngineSettings:
 
     @property
     def program(self) -> str:
-        """What the engine's command is called in messages: the last word of it that is no option."""
-        return Path([word for word in self.command if not word.startswith("-")][-1]).name
+        """The engine's own command among the words: the first that is known to be one, else the first."""
+        names = [Path(word).name for word in self.command]
+        return next((name for name in names if name.startswith(_PROGRAMS)), names[0])

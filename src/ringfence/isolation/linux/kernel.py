@@ -7,6 +7,7 @@ children where the first use of anything costs copy-on-write faults.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 CLONE_NEWNS = 0x0002_0000
@@ -30,7 +31,9 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
+_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
+_CAPABILITIES = 64
 
 _SECCOMP_SET_MODE_FILTER = 1
 
@@ -161,6 +164,13 @@ def die_with_parent(signal_number: int) -> None:
 def set_dumpable(value: int) -> None:
     """Open (1) or close (0) this process's memory and descriptors to others of the same user."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, value, 0, 0, 0), "prctl DUMPABLE")
+
+
+def drop_bounding_set() -> None:
+    """Give up, for good, every capability that a program could bring; needs one of them."""
+    for capability in range(_CAPABILITIES):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) and ctypes.get_errno() != errno.EINVAL:
+            _check(-1, "prctl CAPBSET_DROP")  # one that this kernel does not have is no more to be given up
 
 
 def no_new_privileges() -> None:

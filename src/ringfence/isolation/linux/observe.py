@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from ringfence.errors import IsolationUnavailable
 
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+_SIOCGSKNS = 0x894C
 _WANTED = {name.encode() for name in (*_CAPABILITY_SETS, "Uid", "Gid", "NoNewPrivs", "Seccomp", "Seccomp_filters")}
 
 
@@ -76,3 +78,20 @@ def require_sealed(seen: Observation, host: Mapping[str, str], *, filters: int) 
     missing = missing_layers(seen, host, filters=filters)
     if missing:
         raise IsolationUnavailable(f"the worker came up without {', '.join(missing)}; nothing ran in it")
+
+
+def require_door(door: int, network: str) -> None:
+    """Refuse a way out that does not begin in `network`, the worker's own: whoever connects to it must be the guest.
+
+    Raises:
+        IsolationUnavailable: The socket listens in another network, or the kernel does not say in which.
+    """
+    try:
+        found = fcntl.ioctl(door, _SIOCGSKNS)
+    except OSError as error:
+        raise IsolationUnavailable(f"the kernel does not say whose network a socket is in: {error.strerror}") from error
+    try:
+        if os.readlink(f"/proc/self/fd/{found}") != network:
+            raise IsolationUnavailable("the worker's way out begins in another network than its own; nothing ran in it")
+    finally:
+        os.close(found)

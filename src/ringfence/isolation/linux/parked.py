@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
-from ringfence.isolation.capture import Capture, Listener
+from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import Meter
@@ -48,6 +48,8 @@ class ParkedWorker:
     events: select.epoll
     """Readable when there is output, or when the end of the guest is told."""
     anchor: Anchor | None
+    door: int | None
+    """Where the proxy accepts what the guest connects to, if there is a way out."""
     directory: RunDirectory
     meter: Meter
     on_discard: Callable[[], None]
@@ -108,6 +110,7 @@ class ParkedWorker:
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
+        mask(captures, job.masks)
         watch = Watch(self, loop, captures, job, attached)
         feed = Feed(self.streams, loop, job.stdin) if attached is None else attached.feed
         if begin is not None:
@@ -231,6 +234,8 @@ class ParkedWorker:
         self.events.close()
         if self.anchor is not None:
             self.anchor.close()
+        if self.door is not None:
+            os.close(self.door)
         self.streams.close()
         self.status.close()
         self.job.close()

@@ -15,7 +15,7 @@ import signal
 import socket
 
 from ringfence.isolation import worker
-from ringfence.isolation.linux import kernel, landlock
+from ringfence.isolation.linux import egress_door, kernel, landlock
 from ringfence.isolation.linux.steps import ANY, Code, Steps
 from ringfence.isolation.protocol import Kind, encode
 
@@ -39,7 +39,7 @@ class _Bytes(ctypes.Structure):
     _fields_ = (("base", ctypes.c_char_p), ("length", ctypes.c_size_t))
 
 
-_MOST_FDS = 2
+_MOST_FDS = 3
 
 
 class _Rights(ctypes.Structure):
@@ -135,6 +135,8 @@ def shut_to_guest() -> None:
 
 def become_worker(spec: dict[str, Any]) -> NoReturn:
     """Wait on descriptor 3 for the job; there is no other but the standard streams."""
+    if spec["egress"]:
+        os.environ.update(egress_door.ENVIRONMENT)
     if spec["exec"]:
         os.set_inheritable(_JOB, True)
         os.execve(spec["exec"][0], spec["exec"], os.environ)  # noqa: S606  a parked interpreter, named by the host

@@ -117,7 +117,8 @@ _CODE = {
 
 _NUMBERS = {
     "x86_64": {
-        "write": 1, "close": 3, "rt_sigprocmask": 14, "ioctl": 16, "socket": 41, "sendmsg": 46, "clone": 56,
+        "write": 1, "close": 3, "rt_sigprocmask": 14, "ioctl": 16, "socket": 41, "sendmsg": 46, "bind": 49,
+        "listen": 50, "clone": 56,
         "chdir": 80, "setsid": 112, "setresuid": 117, "setresgid": 119, "capset": 126, "prctl": 157, "mount": 165,
         "sethostname": 170, "openat": 257, "mkdirat": 258, "fchownat": 260, "fchmodat": 268, "unshare": 272,
         "dup3": 292, "prlimit64": 302, "setns": 308, "seccomp": 317,
@@ -126,7 +127,7 @@ _NUMBERS = {
         "dup3": 24, "ioctl": 29, "mkdirat": 34, "mount": 40, "chdir": 49, "fchmodat": 53, "fchownat": 54,
         "openat": 56, "close": 57, "write": 64, "unshare": 97, "capset": 91, "rt_sigprocmask": 135,
         "setresuid": 147, "setresgid": 149, "setsid": 157, "sethostname": 161, "prctl": 167, "socket": 198,
-        "sendmsg": 211, "clone": 220, "prlimit64": 261, "setns": 268, "seccomp": 277,
+        "bind": 200, "listen": 201, "sendmsg": 211, "clone": 220, "prlimit64": 261, "setns": 268, "seccomp": 277,
     },
 }  # fmt: skip
 # given out since the numbers are the same everywhere

@@ -17,8 +17,8 @@ from ringfence.isolation.protocol import Decoder, Kind, ProtocolError
 from ringfence.ports import Job
 
 if TYPE_CHECKING:
-    from ringfence.isolation.linux.attached import Attached
     from ringfence.isolation.ends import Streams
+    from ringfence.isolation.linux.attached import Attached
     from ringfence.isolation.linux.parked import ParkedWorker
 
 _CHUNK = 1 << 16

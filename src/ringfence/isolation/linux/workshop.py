@@ -161,12 +161,15 @@ class Workshop:
         """Whether a cgroup counts the memory of runs here; waits until that is known."""
         return "memory" in self.look_around().result().report.controllers
 
-    def reserve(self, sandbox_id: str) -> Place:
-        """Make the cgroup of a box that is going to be built; either `park` or `give_up` comes next."""
+    def reserve(self, sandbox_id: str, limits: Limits | None = None) -> Place:
+        """Make the cgroup of a box that is going to be built; either `park` or `give_up` comes next.
+
+        It is under the limits of every worker, or under `limits` where those are fixed when a box is started.
+        """
         cgroups = self.look_around().result()
         place = Place(sandbox_id)
         if cgroups.report.kind != "none":
-            place.cgroup = cgroups.create(sandbox_id, own_process_on_top(self._limits))
+            place.cgroup = cgroups.create(sandbox_id, own_process_on_top(limits or self._limits))
         with self._lock:
             self._held += 1
         try:
@@ -195,12 +198,13 @@ class Workshop:
             worker_pid = heard.sealed()
             meter.roots = (box.init_pid, worker_pid)
             box.directory.arrive(heard.take())
+            anchor_fd, door = heard.rest(with_door=box.spec.egress)
             anchor = None
-            if heard.received:
-                anchor = Anchor(heard.received[0])
+            if anchor_fd is not None:
+                anchor = Anchor(anchor_fd)
                 meter.anchor_pid = anchor.pid
                 wait_until_at_rest(anchor.pid)
-            layers = self._observe(worker_pid, box, cgroups)
+            layers = self._observe(worker_pid, box, cgroups, door)
             heard.ready(worker_pid)
             meter.park()
             events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
@@ -228,14 +232,17 @@ class Workshop:
             streams=box.ends.streams,
             events=events,
             anchor=anchor,
+            door=door,
             directory=box.directory,
             meter=meter,
             on_discard=discard,
         )
 
-    def _observe(self, worker_pid: int, box: Box, cgroups: CgroupHost) -> Layers:
+    def _observe(self, worker_pid: int, box: Box, cgroups: CgroupHost, door: int | None) -> Layers:
         seen = observe.look(worker_pid)
         observe.require_sealed(seen, self._host_namespaces, filters=_FILTERS_PER_WORKER)
+        if door is not None:
+            observe.require_door(door, seen.namespaces["net"])
         if box.place.cgroup is not None and not box.place.cgroup.holds(observe.membership(worker_pid)):
             raise IsolationUnavailable("the worker is not in its cgroup; nothing ran in it")
         controllers = cgroups.report.controllers
@@ -332,7 +339,7 @@ class _Heard:
         self._decoder = Decoder(limit=4096)
         self._messages: list[tuple[Kind, int]] = []
         self.received: list[int] = []
-        """Descriptors that came with the words: of the run's own file system, and of its anchor if there is one."""
+        """Descriptors that came with the words: the run's own file system, then its anchor and its door, if any."""
 
     def sealed(self) -> int:
         """Wait until the worker is sealed; return its pid, as the kernel attached it."""
@@ -343,6 +350,13 @@ class _Heard:
         if not self.received:
             raise InternalError("a worker kept its file system to itself")
         return self.received.pop(0)
+
+    def rest(self, *, with_door: bool) -> tuple[int | None, int | None]:
+        """Return the anchor, if there is one, and the door, if there is to be one; they stay in this one's care."""
+        if with_door and not self.received:
+            raise InternalError("a worker that was to have a way out handed over none")
+        others = self.received[:-1] if with_door else self.received
+        return (others[0] if others else None), (self.received[-1] if with_door else None)
 
     def let_go(self) -> None:
         """Close what nobody took."""
@@ -364,7 +378,7 @@ class _Heard:
         return pid
 
     def _listen(self) -> None:
-        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * _DESCRIPTOR.size)
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(3 * _DESCRIPTOR.size)
         try:
             data, ancillary, flags, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:

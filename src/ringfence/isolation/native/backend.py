@@ -109,6 +109,7 @@ class NativeBackend:
             "layered": session is not None,
             "entrances": len(place.entrances),
             "terminal": spec.terminal,
+            "egress": spec.egress,
         }
         parked_over = session.generation() if session is not None else 0
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from ringfence.isolation.linux import anchor, kernel, sealed
+from ringfence.isolation.linux import anchor, egress_door, kernel, sealed
 from ringfence.isolation.linux.sealed import GUEST_ID, Sealing
 from ringfence.isolation.linux.steps import AT_FDCWD, Steps
 from ringfence.isolation.native import box
@@ -68,6 +68,9 @@ class Settling:
         if spec["anchor"] and not spec["exec"]:  # another program's memory is not this one's
             anchor.cast(steps, spec["anchor"], _FREE[0], _FREE[1:])
             told.append(_FREE[0])
+        if spec["egress"]:
+            # after the anchor, which must hold nothing of it, and long before the first line of the guest
+            told.append(egress_door.open_up(steps, _FREE[len(told) - 1]))
         sealed.say_so(steps, spec, told)
         steps.add("close_range", _DIRECTORY, _NO_MORE, 0)
         steps.table()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MAKES_A_KIND = (
     *("disk_bytes", "inodes", "open_files", "file_bytes", "pids", "own_pids"),
-    *("layered", "entrances", "anchor", "exec", "terminal"),
+    *("layered", "entrances", "anchor", "exec", "terminal", "egress"),
 )
 _MOST_KINDS = 16
 _FILLERS = 8

@@ -16,10 +16,12 @@ _MODULES = (
     "ringfence.isolation.linux.landlock",
     "ringfence.isolation.linux.interpreter",
     "ringfence.isolation.stream.wire",
+    "ringfence.isolation.stream.channels",
     "ringfence.isolation.stream.inside_meter",
     "ringfence.isolation.stream.inside_files",
     "ringfence.isolation.stream.inside_seal",
     "ringfence.isolation.stream.inside_relay",
+    "ringfence.isolation.stream.inside_ports",
     "ringfence.isolation.stream.inside",
 )
 

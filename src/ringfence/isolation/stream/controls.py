@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ringfence.attachment import Attachment, Observed
-from ringfence.errors import InvalidRequest, Unavailable
+from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.isolation.capture import Capture, Overheard
 from ringfence.isolation.protocol import Kind
 from ringfence.isolation.stream.feeding import WindowFeed
+from ringfence.isolation.stream.ports import Ways
 from ringfence.outcome import OnOutput
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class StreamControls:
         self._attachment = attachment
         self.terminal = attachment.terminal
         self.feed = WindowFeed(loop, worker.talk, self._stir)
+        # first of all: from now on the stream's own ends are its
+        self._ways = Ways(worker.talk) if attachment.ports else None
         self._begun = False
         self._over = False
         self._last_stir = loop.time()
@@ -42,6 +45,8 @@ class StreamControls:
         """Let go: the controls do nothing from now on."""
         self._over = True
         self.feed.end()
+        if self._ways is not None:
+            self._ways.end()
 
     @property
     def observed(self) -> Observed:
@@ -119,9 +124,11 @@ class StreamControls:
             raise InvalidRequest("the process is over", reason="process_ended")
 
     def connect(self, port: int) -> int:
-        """Refuse: nothing but the one stream leads into a container."""
-        raise Unavailable(
-            f"port {port}: the ports of a container cannot be reached",
-            reason="connect_failed",
-            fix="use native isolation",
-        )
+        """Return a connection to a port of the container's own loopback."""
+        if self._ways is None or port not in self._attachment.ports:
+            raise CapabilityBlocked(
+                f"port {port} was not asked for when the process was started",
+                reason="port",
+                fix="start it with ports=…",
+            )
+        return self._ways.connect(port)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
 from ringfence.errors import IsolationUnavailable
-from ringfence.isolation.capture import Capture, Listener
+from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream.feeding import WindowFeed
 from ringfence.isolation.stream.line import Line, Talk
@@ -51,6 +52,8 @@ class StreamWorker:
     init_pid: int = -1
     """The first process of the container, as the host numbers it, where its backend can tell."""
     worker_pid: int = -1
+    door: int | None = None
+    """A container has no way out yet."""
     _used: bool = field(default=False, init=False)
     _killed_by: str | None = field(default=None, init=False)
     _farewell: Farewell | None = field(default=None, init=False)
@@ -75,9 +78,13 @@ class StreamWorker:
         if self._killed_by is None:
             self._killed_by = why
         if self._conversation is None:
-            self.line.kill()
+            self.kill_container()
         else:
             self._conversation.end_guest()
+
+    def kill_container(self) -> None:
+        """Have the engine kill the container, which may take its time, in a thread that nobody waits for."""
+        threading.Thread(target=self.line.kill, name="ringfence-kill", daemon=True).start()
 
     def keep_sending(self) -> None:
         """See to it that what was said while the run goes on is sent."""
@@ -92,6 +99,9 @@ class StreamWorker:
         attached: Attachment | None = None,
     ) -> Ending:
         """Hand over the job and stay with it until every process of the guest is gone."""
+        if self._used or self._discarded:
+            raise WorkerLost("a worker serves one run")
+        self._used = True
         if attached is None:
             return await self._run(job, on_output, begin, None)
         from ringfence.isolation.stream.controls import StreamControls  # not at the top: most runs have nobody
@@ -103,15 +113,13 @@ class StreamWorker:
         self, job: Job, on_output: OnOutput | None, begin: Begin | None, controls: StreamControls | None
     ) -> Ending:
         loop = asyncio.get_running_loop()
-        if self._used or self._discarded:
-            raise WorkerLost("a worker serves one run")
-        self._used = True
         listener = None if on_output is None else Listener(on_output, self.kill)
         capture: Callable[[str, int, OnOutput | None], Capture] = Capture if controls is None else controls.capture
         captures = (
             capture("stdout", job.limits.stdout_bytes, listener),
             capture("stderr", job.limits.stderr_bytes, listener),
         )
+        mask(captures, job.masks)
         feed = WindowFeed(loop, self.talk) if controls is None else controls.feed
         message = self._message(job, controls)
         # all but its last byte: until that comes there is no job, and meanwhile the rest of it travels

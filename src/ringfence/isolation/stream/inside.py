@@ -21,6 +21,7 @@ from ringfence.isolation.protocol import Decoder, Kind, encode
 from ringfence.isolation.stream import inside_seal as sealing
 from ringfence.isolation.stream.inside_files import Trees
 from ringfence.isolation.stream.inside_meter import Meter
+from ringfence.isolation.stream.inside_ports import Doors
 from ringfence.isolation.stream.inside_relay import Guest, Stream, bury_the_rest, kill_the_rest, listen_for_deaths
 from ringfence.isolation.stream.wire import AREAS
 
@@ -64,6 +65,7 @@ def main() -> NoReturn:
             os._exit(1)
         setup: dict[str, Any] = json.loads(payload)
         stage = "workspace"
+        apart = sealing.Apart(setup["guest_id"])
         notes = _furnish(setup)
         trees = Trees()
         if setup["session"]:
@@ -77,12 +79,12 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sealing.shut_to_guest()
         deaths = listen_for_deaths()
-        guest, job, told = _park(stream, setup, command)
+        guest, job, told = _park(stream, setup, command, apart)
         told["notes"] += notes
         told["python"] = ".".join(map(str, sys.version_info[:3]))
         stream.say(Kind.READY, json.dumps(told).encode())
         stage = "run"
-        _Run(stream, guest, job, deaths, trees).serve()
+        _Run(stream, guest, job, deaths, trees, apart).serve()
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
         _fail(stream, stage, error)
 
@@ -145,7 +147,12 @@ def _node(wanted: dict[str, Any]) -> list[str]:
         Refused: There is none, or none that is new enough.
     """
     try:
-        done = subprocess.run(["node", "-e", _PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        done = subprocess.run(
+            ["node", "-e", _PROBE],  # noqa: S607  whichever the image would start
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
         version, strips = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         raise Refused("no_node", "the image has no Node that works") from None
@@ -159,14 +166,15 @@ def _node(wanted: dict[str, Any]) -> list[str]:
 
 
 def _park(
-    stream: Stream, setup: dict[str, Any], command: list[str] | None
+    stream: Stream, setup: dict[str, Any], command: list[str] | None, apart: sealing.Apart
 ) -> tuple[Guest, socket.socket, dict[str, Any]]:
     """Fork the worker, and wait until it is sealed and waits for its job."""
     ours, its = socket.socketpair()
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become_worker(setup, command, its.fileno(), (stdin[0], stdout[1], stderr[1]), (stream.inlet, stream.outlet))
+        streams = (stdin[0], stdout[1], stderr[1])
+        _become_worker(setup, command, apart, its.fileno(), streams, (stream.inlet, stream.outlet))
     its.close()
     for inner in (stdin[0], stdout[1], stderr[1]):
         os.close(inner)
@@ -178,7 +186,7 @@ def _park(
             raise RuntimeError("the worker ended before it was ready")
         for kind, payload in decoder.feed(data):
             if kind is Kind.FAILED:
-                raise RuntimeError(payload.decode("utf-8", "replace"))
+                raise Refused(*json.loads(payload))
             if kind is Kind.SEALED:
                 told = json.loads(payload)
             elif kind is Kind.READY:
@@ -187,13 +195,19 @@ def _park(
 
 
 def _become_worker(
-    setup: dict[str, Any], command: list[str] | None, job: int, streams: tuple[int, ...], of_init: tuple[int, ...]
+    setup: dict[str, Any],
+    command: list[str] | None,
+    apart: sealing.Apart,
+    job: int,
+    streams: tuple[int, ...],
+    of_init: tuple[int, ...],
 ) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
+        apart.become_guest()
         # none of these is below 4: 0, 1 and 2 were open, and 3 is the stream's
         for number, fd in enumerate((*streams, job)):
             os.dup2(fd, number)
@@ -206,7 +220,8 @@ def _become_worker(
         worker.warm()
         worker.serve(_JOB)
     except BaseException as error:  # noqa: BLE001  told to the host, whatever it is
-        os.write(_JOB, encode(Kind.FAILED, f"{type(error).__name__}: {error}".encode()))
+        word = "exposed" if isinstance(error, sealing.Exposed) else ""
+        os.write(_JOB, encode(Kind.FAILED, json.dumps([word, f"{type(error).__name__}: {error}"]).encode()))
     finally:
         os._exit(1)
 
@@ -214,12 +229,16 @@ def _become_worker(
 class _Run:
     """The life of one parked worker: given files, started, heard, ended, harvested."""
 
-    def __init__(self, stream: Stream, guest: Guest, job: socket.socket, deaths: int, trees: Trees) -> None:
+    def __init__(
+        self, stream: Stream, guest: Guest, job: socket.socket, deaths: int, trees: Trees, apart: sealing.Apart
+    ) -> None:
         self._stream = stream
         self._guest = guest
         self._job: socket.socket | None = job
         self._deaths = deaths
         self._trees = trees
+        self._doors = Doors(stream)
+        self._apart = apart
         self._meter = Meter()
         self._decoder = Decoder()
         self._most_cpu_us: float | None = None
@@ -251,6 +270,7 @@ class _Run:
                 poll.register(fd, select.POLLIN | (select.POLLOUT if fd == guest.stdin and guest.wants_input else 0))
         if self._job is not None:
             poll.register(self._job, select.POLLIN)
+        self._doors.watch(poll)
         timeout = None if self._most_cpu_us is None else _LOOK_SECONDS * 1000
         ready = dict(poll.poll(timeout))
         if self._job is not None and self._job.fileno() in ready:
@@ -264,6 +284,7 @@ class _Run:
         if stream.inlet in ready:
             for kind, payload in stream.heard():
                 self._obey(kind, payload)
+        self._doors.see_to(ready)
         if self._deaths in ready:
             os.read(self._deaths, 4096)
         self._look()
@@ -309,6 +330,8 @@ class _Run:
             self._guest.signal(int(payload))
         elif kind is Kind.RESIZE:
             self._guest.resize(*map(int, payload.split()))
+        elif kind in (Kind.DIAL, Kind.FLOW, Kind.ROOM):
+            self._doors.obey(kind, payload)
         elif kind is Kind.END:
             kill_the_rest()
         elif kind in (Kind.ENTRY, Kind.PIECE, Kind.PLACED) and self._most_cpu_us is None:
@@ -319,6 +342,9 @@ class _Run:
     def _start(self, payload: bytes) -> None:
         job = json.loads(payload)
         self._most_cpu_us = job["cpu_us"]
+        self._apart.withdraw()
+        if job.get("attached", {}).get("terminal") is not None:
+            self._guest.await_terminal()
         if self._job is not None:
             self._job.sendall(encode(Kind.START, payload))
 
@@ -334,6 +360,7 @@ class _Run:
     def _bid_farewell(self) -> None:
         """Leave nobody behind, pass on what is still in the pipes, and only then tell the end."""
         bury_the_rest(self._guest)
+        self._apart.approach()
         self._hear_worker()
         for fd in list(self._guest.outputs):
             while fd in self._guest.outputs:

@@ -17,7 +17,8 @@ from ringfence.isolation.stream import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from collections.abc import Iterator
+    from typing import Any
 
     from ringfence.isolation.stream.inside_relay import Stream
 
@@ -37,8 +38,10 @@ class Trees:
     def __init__(self) -> None:
         """Open the areas that there are."""
         self._roots = {area: os.open(path, _DIRECTORY) for area, path in enumerate(wire.AREAS) if os.path.isdir(path)}
-        self._base: dict[bytes, tuple[bool, tuple[Any, ...]]] = {}
-        """Of the work directory: whether a session had it, and how it was when it was written."""
+        self._base: dict[bytes, tuple[Any, ...]] = {}
+        """Of the work directory: how each was when it was written."""
+        self._of_session: set[bytes] = set()
+        self._placed: set[bytes] = set()
         self._from_session = False
         self._file: tuple[int, wire.Entry] | None = None
         self._left = 0
@@ -113,21 +116,19 @@ class Trees:
 
     def _remember(self, entry: wire.Entry, status: os.stat_result, target: bytes) -> None:
         if entry.area == wire.WORK:
-            was_there = self._base.get(entry.path, (False, ()))[0]
-            self._base[entry.path] = self._from_session or was_there, _signature(status, target)
+            self._base[entry.path] = _signature(status, target)
+            (self._of_session if self._from_session else self._placed).add(entry.path)
 
     # --- after ---
 
     def has_files(self) -> bool:
         """Whether there is anything the host may want to hear of; a session's files may all have been removed."""
-        if any(of_session for of_session, _ in self._base.values()):
-            return True
-        return any(os.listdir(self._roots[area]) for area in (wire.WORK, wire.ARTIFACTS))
+        return bool(self._of_session) or any(_has_entries(self._roots[area]) for area in (wire.WORK, wire.ARTIFACTS))
 
     def send(self, stream: Stream, bounds: dict[str, Any]) -> None:
         """Send what the guest left, in the order in which the host will walk over it."""
         complete = self._send_artifacts(stream, bounds["artifacts"])
-        complete = self._send_work(stream, bounds["work"], with_session=bounds["session"]) and complete
+        complete = self._send_work(stream, bounds["work"], with_session=bool(bounds["session"]["kept"])) and complete
         stream.say(Kind.HARVEST, b"%d" % complete)
         stream.flush()
 
@@ -144,40 +145,36 @@ class Trees:
 
     def _send_work(self, stream: Stream, bounds: dict[str, int], *, with_session: bool) -> bool:
         left = bounds["bytes"] if with_session else 0
-        kinds: dict[bytes, bool] = {}
-        told: set[bytes] = set()
-        waiting: dict[bytes, tuple[bytes, os.stat_result]] = {}
-        root = self._roots[wire.WORK]
-        walk = _Walk(root, bounds["entries"], bounds["depth"])
+        are_directories: dict[bytes, bool] = {}
+        untold: dict[bytes, os.stat_result] = {}
+        """Directories that are as they were: told of when something in them is not."""
+        walk = _Walk(self._roots[wire.WORK], bounds["entries"], bounds["depth"])
         for path, name, parent, status in walk:
-            is_directory = kinds[path] = stat.S_ISDIR(status.st_mode)
+            are_directories[path] = stat.S_ISDIR(status.st_mode)
             target = os.readlink(name, dir_fd=parent) if stat.S_ISLNK(status.st_mode) else b""
-            was = self._base.get(path)
-            same = was is not None and was[1] == _signature(status, target)
-            of_session = was is not None and was[0]
-            if same and (of_session or not with_session):
-                if is_directory:
-                    waiting[path] = name, status  # told when something in it is
+            same = self._base.get(path) == _signature(status, target)
+            if same and not (with_session and path in self._placed):
+                if are_directories[path]:
+                    untold[path] = status
                 continue
-            for above in _above(path):
-                if above in waiting and above not in told:
-                    _tell_directory(stream, above, waiting[above][1])
-                    told.add(above)
+            _tell_above(stream, path, untold)
             flags = wire.UNTOUCHED if same else 0
             if with_session and stat.S_ISREG(status.st_mode) and status.st_size <= left:
                 left -= status.st_size
                 flags |= wire.HAS_CONTENT
             _send(stream, wire.WORK, path, name, parent, status, flags)
-        if walk.complete:
-            self._tell_gone(stream, kinds)
+        if walk.complete and with_session:
+            self._tell_gone(stream, are_directories, untold)
         return walk.complete
 
-    def _tell_gone(self, stream: Stream, kinds: dict[bytes, bool]) -> None:
-        for path in sorted(path for path, (of_session, _) in self._base.items() if of_session):
-            if path in kinds:
-                continue
+    def _tell_gone(
+        self, stream: Stream, are_directories: dict[bytes, bool], untold: dict[bytes, os.stat_result]
+    ) -> None:
+        for path in sorted(self._of_session):
             parent = path.rpartition(b"/")[0]
-            if not parent or kinds.get(parent):
+            # what went with its directory, or gave way to a file in its place, is told by that
+            if path not in are_directories and (not parent or are_directories.get(parent)):
+                _tell_above(stream, path, untold)
                 stream.say(Kind.GONE, path)
                 stream.flush(_UNSENT)
 
@@ -246,10 +243,16 @@ def _send_content(stream: Stream, parent: int, name: bytes, mode: int, size: int
         os.close(fd)
 
 
-def _tell_directory(stream: Stream, path: bytes, status: os.stat_result) -> None:
-    mode = stat.S_IMODE(status.st_mode)
-    entry = wire.Entry(wire.WORK, wire.DIRECTORY, wire.UNTOUCHED, mode, status.st_mtime_ns, 0, path)
-    stream.say(Kind.ENTRY, wire.pack(entry))
+def _tell_above(stream: Stream, path: bytes, untold: dict[bytes, os.stat_result]) -> None:
+    """Tell of the directories that lead to `path`, if nobody has yet."""
+    parts = path.split(b"/")
+    for count in range(1, len(parts)):
+        above = b"/".join(parts[:count])
+        status = untold.pop(above, None)
+        if status is not None:
+            mode = stat.S_IMODE(status.st_mode)
+            entry = wire.Entry(wire.WORK, wire.DIRECTORY, 0, mode, status.st_mtime_ns, 0, above)
+            stream.say(Kind.ENTRY, wire.pack(entry))
 
 
 def _signature(status: os.stat_result, target: bytes) -> tuple[Any, ...]:
@@ -260,13 +263,10 @@ def _signature(status: os.stat_result, target: bytes) -> tuple[Any, ...]:
     return (kind, target) if kind == stat.S_IFLNK else (kind, mode)
 
 
-def _above(path: bytes) -> list[bytes]:
-    parts = path.split(b"/")
-    return [b"/".join(parts[:count]) for count in range(1, len(parts))]
-
-
 def _open_directory(root: int, path: bytes) -> int:
     """Open a directory of the guest's, whatever it allowed itself in it."""
+    if os.fstat(root).st_mode & 0o500 != 0o500:
+        os.fchmod(root, 0o700)
     fd = os.open(".", _DIRECTORY, dir_fd=root)
     for name in path.split(b"/") if path else ():
         try:
@@ -288,12 +288,17 @@ def _open_parent(root: int, path: bytes) -> tuple[int, bytes]:
             _remove(fd, part, unless_directory=True)
             if not _is_there(fd, part):
                 os.mkdir(part, 0o755, dir_fd=fd)
-                os.chmod(part, 0o755, dir_fd=fd)
+                os.chmod(part, 0o755, dir_fd=fd)  # noqa: S103  of the guest's own, whatever the umask here
             deeper = os.open(part, _DIRECTORY, dir_fd=fd)
         finally:
             os.close(fd)
         fd = deeper
     return fd, name
+
+
+def _has_entries(directory: int) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is not None
 
 
 def _is_there(parent: int, name: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What the init of a container can see of the run's use: its own cgroup's counters, else what the kernel says of children."""
+"""What a container's init can see of a run's use: the counters of its own cgroup, else what is said of its children."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from collections.abc import Callable
 
 _ROOT = "/sys/fs/cgroup"
 _UNLIMITED = 1 << 60  # what an old-style group without a limit says is a little less than 2**63
@@ -31,6 +31,7 @@ class Meter:
             self._killed = f"{root}/memory/memory.oom_control"
         self._parked_us = 0
         self._parked_us = self.cpu_us()
+        self._parked_tasks = _number(self._tasks) or 0
 
     def _old_cpu(self) -> int | None:
         nanoseconds = _number(f"{self._root}/cpuacct/cpuacct.usage")
@@ -47,9 +48,12 @@ class Meter:
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if peak is None else peak // 1024
 
     def tasks_peak(self) -> int:
-        """Return the most tasks there were besides this one; -1 where nobody counts."""
+        """Return the most tasks there were besides this one; -1 where nobody counts.
+
+        Those that the engine built the container with were counted too: unless the guest had more, nobody knows.
+        """
         peak = _number(self._tasks)
-        return -1 if peak is None else max(0, peak - 1)
+        return -1 if peak is None or peak <= self._parked_tasks else peak - 1
 
     def memory_kills(self) -> int:
         """Return how many processes the kernel killed for want of memory; -1 where it does not say."""

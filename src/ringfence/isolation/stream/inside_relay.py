@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -104,13 +105,19 @@ class Guest:
         self.wait_status: int | None = None
         self._unread = bytearray()
         self._ending = False
+        self._awaits_terminal = False
+        self._size: tuple[int, int] | None = None
         for fd in (stdin, *outputs):
             os.set_blocking(fd, False)
 
     @property
     def wants_input(self) -> bool:
         """Whether there is something it has not read."""
-        return self.stdin >= 0 and bool(self._unread)
+        return self.stdin >= 0 and bool(self._unread) and not self._awaits_terminal
+
+    def await_terminal(self) -> None:
+        """Keep what is typed until there is something to type it into."""
+        self._awaits_terminal = True
 
     def take_terminal(self, outer: int) -> None:
         """Speak through a terminal from now on, instead of through pipes."""
@@ -118,6 +125,9 @@ class Guest:
         self.stdin = self.terminal = outer
         os.set_blocking(outer, False)
         self.outputs[outer] = Kind.STDOUT
+        self._awaits_terminal = False
+        if self._size is not None:
+            self.resize(*self._size)
 
     def feed(self, data: bytes) -> int | None:
         """Give it `data`, or the end of its input; return how much it took, or None when it takes no more."""
@@ -131,6 +141,8 @@ class Guest:
         taken = 0
         if self.stdin < 0:
             return None
+        if self._awaits_terminal:
+            return 0
         try:
             while self._unread:
                 count = os.write(self.stdin, self._unread[:PIECE_BYTES])
@@ -162,7 +174,8 @@ class Guest:
             return b""
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give its terminal another size."""
+        """Give its terminal another size, now or when it has one."""
+        self._size = rows, columns
         if self.terminal >= 0:
             fcntl.ioctl(self.terminal, _TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
@@ -170,16 +183,24 @@ class Guest:
         """Send a signal: from the terminal to its foreground, otherwise to the worker's group."""
         if self.wait_status is not None:
             return
-        try:
-            if self.terminal >= 0 and number in _FROM_A_KEYBOARD:
-                fcntl.ioctl(self.terminal, _TIOCSIG, number)
-                return
-        except OSError:
-            pass  # a kernel whose terminals cannot
-        try:
+        if self.terminal >= 0 and number in _FROM_A_KEYBOARD and self._type_signal(number):
+            return
+        with contextlib.suppress(OSError):  # it is just ending
             os.killpg(self.pid, number)
-        except OSError:
-            pass  # it is just ending
+
+    def _type_signal(self, number: int) -> bool:
+        """Have the terminal send a signal to its foreground.
+
+        gVisor's terminals cannot, nor do they tell who that is: there it goes to the youngest group of the session,
+        which is what a shell started last.
+        """
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.terminal, _TIOCSIG, number)
+            return True
+        with contextlib.suppress(OSError):
+            os.killpg(max(_groups_of(self.pid), default=self.pid), number)
+            return True
+        return False
 
     def reap(self) -> bool:
         """Wait for whoever is dead; True when the worker was among them, or was before."""
@@ -195,14 +216,27 @@ class Guest:
         return self.wait_status is not None
 
 
+def _groups_of(session: int) -> set[int]:
+    """Return the process groups of a session that have members."""
+    groups = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            if int(fields[3]) == session:
+                groups.add(int(fields[2]))
+    return groups
+
+
 def kill_the_rest() -> None:
     """Kill everything but this process; a fork that is under way fails, so nobody slips through."""
     if os.getpid() != 1:  # anywhere else this would end everything the user has
         os._exit(1)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def bury_the_rest(guest: Guest) -> None:

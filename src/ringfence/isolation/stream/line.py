@@ -79,6 +79,11 @@ class Talk:
         """Whether something waits for room."""
         return bool(self._unsent)
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether messages have come that nobody has asked for yet."""
+        return bool(self._heard)
+
     def push(self) -> None:
         """Send as much as there is room for."""
         try:
@@ -101,6 +106,10 @@ class Talk:
         Raises:
             ProtocolError: What has come is no message.
         """
+        if self._heard:
+            early = list(self._heard)
+            self._heard.clear()
+            return early
         try:
             data = os.read(self.streams.stdout, _CHUNK)
         except BlockingIOError:

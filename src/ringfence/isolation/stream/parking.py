@@ -1,4 +1,4 @@
-"""Turns a container that was just started into a parked worker: sends it its init, its files, and waits until it is sealed."""
+"""Makes a container that was just started a parked worker: sends it its init and files, waits until it is sealed."""
 
 from __future__ import annotations
 
@@ -76,13 +76,16 @@ def park(
     session: SessionWorkspace | None,
     observe: Callable[[Hello], Layers],
     on_discard: Callable[[], None],
+    guest_id: int | None = None,
     seconds: float = START_SECONDS,
 ) -> StreamWorker:
     """Make the container at the end of `line`, which runs `boot.COMMAND`, a parked worker; it takes over the line.
 
     `inputs` is the directory of the host that the container shows, read-only, as `/workspace/inputs`; where there is
     none, inputs travel through the stream, and Landlock alone keeps the guest from changing them. `limits` are those of
-    a session's files. What is not as it should be is killed, and its descriptors are closed, when this raises.
+    a session's files. A `guest_id` is for a container that starts as root, with the capabilities to become another: its
+    init stays apart from the guest, who has that id. What is not as it should be is killed, and its descriptors are
+    closed, when this raises.
 
     Raises:
         IsolationUnavailable: The container is not what a box has to be, or `observe` says so.
@@ -94,7 +97,7 @@ def park(
     deadline = time.monotonic() + seconds
     try:
         talk.send(memoryview(bundle()))
-        talk.say(Kind.SETUP, json.dumps(_setup(spec, session=session is not None)).encode())
+        talk.say(Kind.SETUP, json.dumps(_setup(spec, session=session is not None, guest_id=guest_id)).encode())
         generation = 0
         if session is not None:
             try:
@@ -126,7 +129,7 @@ def park(
     )
 
 
-def _setup(spec: WorkerSpec, *, session: bool) -> dict[str, Any]:
+def _setup(spec: WorkerSpec, *, session: bool, guest_id: int | None) -> dict[str, Any]:
     environment = dict(_ENVIRONMENT)
     if spec.packages is not None:
         environment["PYTHONPATH"] = str(BOX_PACKAGES)
@@ -145,6 +148,7 @@ def _setup(spec: WorkerSpec, *, session: bool) -> dict[str, Any]:
         "file_bytes": spec.file_bytes,
         "filters": {machine: _filters(machine) for machine in _MACHINES},
         "session": session,
+        "guest_id": guest_id,
     }
 
 
@@ -193,9 +197,10 @@ def _failure(payload: bytes) -> Exception:
             return RuntimeMissing(why, fix="use an image with a newer Node")
         case "not_first" | "no_workspace":
             return IsolationUnavailable(why, fix="use the image and the engine options of the manual")
-        case _ if why.startswith("Exposed"):
+        case "exposed":
             return IsolationUnavailable(f"the guest could speak for its init: {why}")
-    return InternalError(f"the container could not be sealed ({stage}): {why}")
+        case _:
+            return InternalError(f"the container could not be sealed ({stage}): {why}")
 
 
 def _hello(payload: bytes) -> Hello:

@@ -84,6 +84,7 @@ class Conversation:
         self._patience: asyncio.TimerHandle | None = None
         self._deaf = False
         self._over = False
+        self._ended = False
         self._waiter: asyncio.Future[None] | None = None
         self.has_started = False
         self.farewell: Farewell | None = None
@@ -104,10 +105,15 @@ class Conversation:
         if self._controls is not None:
             self._controls.begin()
         self._look_again_later()
+        if self._talk.has_heard:  # before it had its job, so no loop will wake us for it
+            self._listen()
         self.write_soon()
 
     def end(self) -> None:
-        """Stop listening and sending."""
+        """Stop listening and sending; once, because later the numbers may be somebody else's."""
+        if self._ended:
+            return
+        self._ended = True
         for timer in (self._timer, self._patience):
             if timer is not None:
                 timer.cancel()
@@ -144,13 +150,13 @@ class Conversation:
         self._patience = self._loop.call_later(END_SECONDS, self._lose_patience)
 
     def _lose_patience(self) -> None:
-        self._worker.line.kill()
+        self._worker.kill_container()
         # an engine that hangs must not hang us: what it has not told by then it never will
         self._patience = self._loop.call_later(END_SECONDS, self._finish)
 
     def write_soon(self) -> None:
         """See to it that what waits for room is sent."""
-        if self._over:
+        if self._ended:
             return
         needed = self._talk.has_unsent
         if needed and not self._writes:
@@ -206,9 +212,13 @@ class Conversation:
                 self._worker.kill("budget")
 
     def _disbelieve(self) -> None:
-        """End a container that says what no init of ours says; nothing more of it is heard."""
+        """End a container that says what no init of ours says; nothing more of it is heard.
+
+        It may have done anything with the job, so nobody else is given it.
+        """
         self.farewell = None
-        self._worker.line.kill()
+        self.has_started = True
+        self._worker.kill_container()
         self._finish()
 
     def _look_again_later(self) -> None:

@@ -21,7 +21,7 @@ WINDOW_BYTES = 1 << 18
 """How much input is on its way at most: a guest that reads nothing must not keep the other words from arriving."""
 
 _HEADER = struct.Struct(">BBBIqQH")
-_MOST_NAME = 4096
+MOST_NAME = 4096
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def unpack(payload: bytes) -> Entry:
     if (
         area >= len(AREAS)
         or not FILE <= kind <= SOCKET
-        or not 0 < length <= _MOST_NAME
+        or not 0 < length <= MOST_NAME
         or len(path) != length
         or bool(target) != is_link
-        or len(target) > _MOST_NAME
+        or len(target) > MOST_NAME
     ):
         raise ValueError("an entry that cannot be")
     return Entry(area, kind, flags, mode, mtime_ns, size, path, target)

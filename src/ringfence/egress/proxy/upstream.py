@@ -1,0 +1,86 @@
+"""From a granted name to a connection: resolved here and once, every address judged, one of those very ones dialled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+from ringfence.egress.addresses import parsed
+from ringfence.egress.dialing import own_of
+from ringfence.egress.proxy.refusal import BAD_GATEWAY, TOO_LATE, Refusal
+from ringfence.egress.proxy.rules import Rules
+from ringfence.errors import Unavailable
+from ringfence.operation.target import Target, is_address
+
+Resolve = Callable[[str], Sequence[str]]
+"""Returns every address of a name, or raises `Unavailable`; called in a thread."""
+MakeSocket = Callable[[socket.AddressFamily], socket.socket]
+
+_RESOLVE_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 10.0
+_MOST_ADDRESSES: Final = 64
+
+
+def plain_socket(family: socket.AddressFamily) -> socket.socket:
+    """Return a socket of this host's network."""
+    return socket.socket(family, socket.SOCK_STREAM)
+
+
+class Dialler:
+    """Reaches hosts on behalf of all runs of one proxy."""
+
+    def __init__(self, threads: Executor, resolve: Resolve, make_socket: MakeSocket) -> None:
+        """`resolve` is asked in `threads`."""
+        self._threads, self._resolve, self._make_socket = threads, resolve, make_socket
+
+    async def reach(self, where: Target, rules: Rules) -> tuple[socket.socket, str]:
+        """Return a connection, and the address it leads to.
+
+        Raises:
+            Refusal: The name has no address, one that is forbidden, or none that answers.
+        """
+        addresses = [where.host] if is_address(where.host) else await self._addresses(where.host)
+        refusal = rules.refuse_addresses(where.host, addresses, own_of(addresses))
+        if refusal is not None:
+            raise refusal
+        for address in addresses:
+            with contextlib.suppress(OSError):
+                return await self._connect(address, where.port), address
+        raise Refusal(BAD_GATEWAY, "connect", f"{where.host} does not answer on port {where.port}")
+
+    async def _addresses(self, name: str) -> list[str]:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_RESOLVE_SECONDS):
+                found = await loop.run_in_executor(self._threads, self._resolve, name)
+        except TimeoutError:
+            raise Refusal(TOO_LATE, "resolution", f"nobody says in time where {name} is") from None
+        except Unavailable:
+            found = []
+        if not 0 < len(found) <= _MOST_ADDRESSES:
+            raise Refusal(BAD_GATEWAY, "resolution", f"{name} has no address")
+        return list(found)
+
+    async def _connect(self, address: str, port: int) -> socket.socket:
+        family, place = _place(address, port)
+        end = self._make_socket(family)
+        try:
+            end.setblocking(False)
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await asyncio.get_running_loop().sock_connect(end, place)
+            if parsed(end.getpeername()[0]) != parsed(address):
+                raise OSError("connected to another address than the one that was judged")
+        except BaseException:
+            end.close()
+            raise
+        return end
+
+
+def _place(address: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]:
+    if ":" in address:
+        return socket.AF_INET6, (address, port, 0, 0)
+    return socket.AF_INET, (address, port)

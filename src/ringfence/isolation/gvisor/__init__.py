@@ -1,0 +1,1 @@
+"""Boxes behind gVisor's own kernel, started with nothing but its `runsc` program."""

@@ -1,0 +1,106 @@
+"""The image as a directory: the sandbox image's archive, unpacked once beside it for every box of this user."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.errors import IsolationUnavailable, Unavailable
+from ringfence.images import archive as archives
+from ringfence.images.archive import Archive
+from ringfence.runtimes.places import BOX_PACKAGES
+
+# where boxes mount something, and an image made by somebody else may have nothing
+_MOUNT_POINTS = (
+    *("workspace/inputs", "workspace/work", "workspace/artifacts", "home/sandbox", "tmp", "var/tmp", "proc", "dev"),
+    *("sys", str(BOX_PACKAGES).lstrip("/")),
+)
+_ALIASES = (
+    ("/workspace/artifacts", "output"),
+    ("artifacts", "workspace/output"),
+    ("work", "workspace/code"),
+    ("work", "workspace/data"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rootfs:
+    """What boxes are made from, and by which bytes it is known."""
+
+    path: Path
+    name: str
+    digest: str
+
+
+def unpacked(cache: Path) -> Rootfs:
+    """Return the newest image that was built, as a directory; the first to ask unpacks it.
+
+    Raises:
+        IsolationUnavailable: None was built.
+        Unavailable: It is damaged, or does not fit on the disk.
+    """
+    built = archives.all_in(cache)
+    if not built:
+        raise IsolationUnavailable("there is no sandbox image on this machine", fix="ringfence image build")
+    return unpack(built[0])
+
+
+def unpack(archive: Archive) -> Rootfs:
+    """Unpack an archive beside itself, unless it has been."""
+    path = archive.path.with_name(f"{archive.path.stem}-{archive.sha256[:16]}")
+    rootfs = Rootfs(path, archive.path.stem, f"sha256:{archive.sha256}")
+    if path.is_dir():
+        return rootfs
+    archives.verified(archive)
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=path.parent))
+        try:
+            _extract(archive.path, draft)
+            draft.chmod(0o755)
+            with contextlib.suppress(OSError):  # another process was faster
+                draft.rename(path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise Unavailable(
+            f"the sandbox image does not fit on the disk at {path.parent}", reason="disk_full", fix="make room there"
+        ) from error
+    return rootfs
+
+
+def _extract(archive: Path, target: Path) -> None:
+    with tarfile.open(archive) as tar:
+        # Of what we built ourselves and have just seen to be unchanged; even so, nothing of it goes past `target`.
+        tar.extractall(target, _plain(tar), numeric_owner=True)  # noqa: S202
+    for name in _MOUNT_POINTS:
+        (target / name).mkdir(parents=True, exist_ok=True)
+    for says, name in _ALIASES:
+        with contextlib.suppress(OSError):  # where the image has one of its own, with something in it
+            (target / name).rmdir()
+        with contextlib.suppress(FileExistsError):
+            (target / name).symlink_to(says)
+
+
+def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Give everything to whoever unpacks it: in a box it then is nobody's. Of devices, gVisor has its own."""
+    for member in tar:
+        if member.isdev():
+            continue
+        if member.name.startswith("/") or ".." in member.name.split("/"):
+            raise Unavailable(
+                f"{member.name} of the image would lie outside of it", reason="damaged", fix="ringfence image build"
+            )
+        member.uid, member.gid = os.getuid(), os.getgid()
+        member.mode &= 0o755
+        if member.isdir():
+            member.mode |= 0o555  # an empty /root that nobody may enter looks like one that holds something
+        yield member

@@ -1,0 +1,231 @@
+"""Connections from outside to what a guest in a container listens on, through the stream that carries all else.
+
+A thread stands between the stream and whoever talks over it: it takes out what belongs to connections and puts theirs
+in, so that a connection can be read and written by anybody, also by one who keeps the event loop of the run waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from ringfence.errors import Unavailable
+from ringfence.isolation.ends import Streams
+from ringfence.isolation.protocol import Decoder, Kind, ProtocolError, encode
+from ringfence.isolation.stream.channels import Channel, numbered
+from ringfence.isolation.stream.line import MOST_HEARD, Talk
+
+ANSWER_SECONDS = 15.0
+MOST_CONNECTIONS = 64
+"""Of one run at one time."""
+
+_CHUNK = 1 << 18
+_OURS = (Kind.DIAL, Kind.FLOW, Kind.ROOM)
+_NONSENSE = bytes(5)  # no message has no length: whoever reads it stops believing
+
+
+class Ways:
+    """The connections into one container; they are there until `end`, the stream until the talk is closed."""
+
+    def __init__(self, talk: Talk) -> None:
+        """Step between `talk` and its container, which is parked and silent."""
+        from_talk, to_box = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        to_talk, from_box = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._box = Streams(talk.streams.stdin, talk.streams.stdout, -1)
+        self._talk = Streams(from_box, from_talk, -1)
+        talk.streams.stdin, talk.streams.stdout = to_box, to_talk
+        self._wake_end, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._said, self._heard = Decoder(), Decoder(limit=MOST_HEARD)
+        self._to_box, self._to_talk = bytearray(), bytearray()
+        self._box_ended = False
+        self._wanted: deque[tuple[int, socket.socket, Future[None]]] = deque()
+        self._asked: dict[int, tuple[socket.socket, Future[None]]] = {}
+        self._channels: dict[int, Channel] = {}
+        self._next = 0
+        self._over = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name="ringfence-ports", daemon=True)
+        self._thread.start()
+
+    def connect(self, port: int) -> int:
+        """Return a descriptor connected to `port` of the container's own loopback; blocks, and is for any thread.
+
+        Raises:
+            Unavailable: Nobody listens there, or the container is gone.
+        """
+        ours, its = socket.socketpair()
+        made: Future[None] = Future()
+        try:
+            with self._lock:
+                if self._over or len(self._wanted) + len(self._asked) + len(self._channels) >= MOST_CONNECTIONS:
+                    ours.close()
+                    raise OSError(errno.EMFILE, "the process has ended, or has too many connections")
+                self._wanted.append((port, ours, made))
+                os.write(self._wake, b"c")
+            made.result(ANSWER_SECONDS)
+        except OSError as error:  # a time out is one too
+            its.close()
+            why = error.strerror or "it takes too long"
+            raise Unavailable(f"port {port} of the process does not answer: {why}", reason="connect_failed") from None
+        return its.detach()
+
+    def end(self) -> None:
+        """Let nobody connect any more, and end every connection."""
+        with self._lock:
+            if not self._over:
+                self._over = True
+                os.write(self._wake, b"e")
+
+    # --- in the thread ---
+
+    def _serve(self) -> None:
+        try:
+            while self._step():
+                pass
+        finally:
+            with self._lock:
+                self._over = True
+                self._end_connections()
+                for fd in (self._wake, self._wake_end):
+                    os.close(fd)
+            self._box.close()
+            self._talk.close()
+
+    def _step(self) -> bool:
+        """Wait for something and see to it; False when the talk is over."""
+        poll = select.poll()
+        poll.register(self._wake_end, select.POLLIN)
+        if len(self._to_box) < _CHUNK:
+            poll.register(self._talk.stdout, select.POLLIN)
+        if self._to_talk or self._box_ended:
+            poll.register(self._talk.stdin, select.POLLOUT)
+        if len(self._to_talk) < _CHUNK and not self._box_ended:
+            poll.register(self._box.stdout, select.POLLIN)
+        if self._to_box:
+            poll.register(self._box.stdin, select.POLLOUT)
+        for channel in self._channels.values():
+            wanted = (select.POLLIN if channel.wants_read and len(self._to_box) < _CHUNK else 0) | (
+                select.POLLOUT if channel.wants_write else 0
+            )
+            if wanted:
+                poll.register(channel.end, wanted)
+        ready = dict(poll.poll())
+        if self._wake_end in ready:
+            os.read(self._wake_end, 4096)
+            self._take_orders()
+        if self._box.stdout in ready:
+            self._hear_box()
+        if self._talk.stdout in ready and not self._hear_talk():
+            return False
+        self._move(ready)
+        self._to_box = _write(self._box.stdin, self._to_box)
+        self._to_talk = _write(self._talk.stdin, self._to_talk)
+        return not (self._box_ended and not self._to_talk)
+
+    def _take_orders(self) -> None:
+        with self._lock:
+            if self._over:
+                self._end_connections()
+            while self._wanted:
+                port, ours, made = self._wanted.popleft()
+                self._next += 1
+                self._asked[self._next] = ours, made
+                self._say(Kind.DIAL, self._next.to_bytes(4, "big") + b"%d" % port)
+
+    def _say(self, kind: Kind, payload: bytes) -> None:
+        self._to_box += encode(kind, payload)
+
+    def _hear_talk(self) -> bool:
+        data = _read(self._talk.stdout)
+        for kind, payload in self._said.feed(data):
+            self._to_box += encode(kind, payload)
+        return bool(data)
+
+    def _hear_box(self) -> None:
+        data = _read(self._box.stdout)
+        self._box_ended = not data
+        try:
+            for kind, payload in self._heard.feed(data):
+                if kind in _OURS:
+                    self._hear(kind, payload)
+                else:
+                    self._to_talk += encode(kind, payload)
+        except (ProtocolError, ValueError):
+            self._to_talk += _NONSENSE
+            self._box_ended = True
+
+    def _hear(self, kind: Kind, payload: bytes) -> None:
+        """Take a word about a connection; a `ValueError` when it cannot be."""
+        number, rest = numbered(payload)
+        if not 0 < number <= self._next:
+            raise ValueError("a connection that there never was")
+        if kind is Kind.DIAL:
+            self._answered(number, rest)
+        elif number in self._channels:  # otherwise it is over here, and the other side had not heard of that yet
+            channel = self._channels[number]
+            if not (channel.hear(rest) if kind is Kind.FLOW else channel.make_room(rest)):
+                raise ValueError("more of a connection than there was room for")
+            self._forget_if_over(number)
+
+    def _answered(self, number: int, code: bytes) -> None:
+        if not code.isdigit() or len(code) > 4:
+            raise ValueError("an answer that is none")
+        with self._lock:
+            ours, made = self._asked.pop(number, (None, None))
+            if ours is None or made is None:
+                return
+            if not int(code) and not self._over:
+                self._channels[number] = Channel(number, ours, self._say)
+                made.set_result(None)
+                return
+        ours.close()
+        made.set_exception(OSError(int(code), os.strerror(int(code))))
+
+    def _move(self, ready: dict[int, int]) -> None:
+        for number, channel in list(self._channels.items()):
+            events = ready.get(channel.end.fileno(), 0)
+            if events & ~select.POLLOUT and channel.wants_read:
+                channel.read()
+            if events and channel.wants_write:
+                channel.write()
+            self._forget_if_over(number)
+
+    def _forget_if_over(self, number: int) -> None:
+        if self._channels[number].is_over:
+            self._channels.pop(number).close()
+
+    def _end_connections(self) -> None:
+        """End all of them; the lock is held."""
+        waiting = [(ours, made) for _, ours, made in self._wanted] + list(self._asked.values())
+        self._wanted.clear()
+        self._asked.clear()
+        for ours, made in waiting:
+            ours.close()
+            made.set_exception(OSError(errno.ECONNRESET, "the process has ended"))
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, _CHUNK)
+    except OSError:  # ready, so never for want of data
+        return b""
+
+
+def _write(fd: int, data: bytearray) -> bytearray:
+    """Write what there is room for and return the rest; nothing is left of it when nobody reads any more."""
+    with contextlib.suppress(BlockingIOError):
+        try:
+            while data:
+                del data[: os.write(fd, data[:_CHUNK])]
+        except (BrokenPipeError, ConnectionError):
+            data.clear()
+    return data

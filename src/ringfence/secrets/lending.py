@@ -1,0 +1,157 @@
+"""Lends a run the secrets it asked for: what enters its box, what is masked of it, and what is written down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from ringfence.errors import CapabilityBlocked, InvalidRequest
+from ringfence.masking import Masks, leaves
+from ringfence.operation.secret import SecretAsk, Way, references
+from ringfence.operation.target import Target
+from ringfence.ports import ExecCtx
+from ringfence.secrets.registry import Registry
+
+LEASED: Final = "secret.leased"
+REVOKED: Final = "secret.revoked"
+FILES: Final = "secrets"
+"""The directory under `/workspace/inputs` in which a secret that is a file lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """That one run has one secret within reach, as evidence tells it: a name and a version, never a value."""
+
+    name: str
+    way: Way
+    version: int
+    fingerprint: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a record has it."""
+        return {
+            "secret": self.name,
+            "way": str(self.way),
+            "secret_version": self.version,
+            "secret_fingerprint": self.fingerprint,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What one run is given; its text form has no value."""
+
+    leases: tuple[Lease, ...] = ()
+    masks: Masks = field(default_factory=lambda: Masks({}))
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    inputs: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+
+def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
+    """Fetch what is asked for, for this one run; may block.
+
+    Raises:
+        CapabilityBlocked: The secret may not be used in that way.
+        InvalidRequest: There is no such secret.
+        Unavailable: Its value cannot be had now.
+    """
+    leases: list[Lease] = []
+    env: dict[str, str] = {}
+    inputs: dict[str, bytes] = {}
+    values: dict[str, bytes] = {}
+    for ask in asks:
+        entry, value = registry.value(tenant, ask.name)
+        if ask.way not in entry.ways:
+            raise CapabilityBlocked(
+                f"the secret {ask.name} may not be given as {ask.way}, but as {', '.join(sorted(entry.ways))}",
+                reason="secret_way",
+                fix=f"ringfence secret set {ask.name} --way {ask.way}",
+            )
+        match ask.way:
+            case Way.ENV:
+                env[ask.label] = _variable(ask.name, value)
+            case Way.FILE:
+                inputs[f"{FILES}/{ask.label}"] = value
+            case Way.BROKER:
+                raise CapabilityBlocked(
+                    f"the secret {ask.name} is put into requests that the host sends, and never enters a box",
+                    reason="secret_way",
+                    fix=f"send a net_http request with ${{secret:{ask.name}}} in a header, or ask for {ask.name}=env",
+                )
+        values[ask.name] = value
+        leases.append(Lease(ask.name, ask.way, entry.version, registry.fingerprint(tenant, ask.name, value)))
+    return Lent(tuple(leases), _masks(values), env, inputs)
+
+
+def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Mapping[str, str]) -> tuple[Lent, str]:
+    """Fetch the one secret that a request refers to, if it may go where the request goes; return it with its value.
+
+    Raises:
+        CapabilityBlocked: It may not be put in, the way there can be overheard, or it is not bound to that host alone.
+        InvalidRequest: There is no such secret, or the request refers to several.
+        Unavailable: Its value cannot be had now.
+    """
+    names = references(headers)
+    if len(names) != 1:
+        raise InvalidRequest("a request carries one secret at most", reason="invalid_secret")
+    entry, value = registry.value(tenant, names[0])
+    if Way.BROKER not in entry.ways:
+        raise _not_there(entry.name, f"may not be put into requests, but is given as {', '.join(sorted(entry.ways))}")
+    if where.scheme != "https":
+        raise _not_there(entry.name, "is put into nothing that can be read on its way; use https")
+    if sum(_is_bound(host, where) for host in entry.hosts) != 1:
+        raise _not_there(entry.name, f"is not bound to {where.host} by exactly one of its hosts")
+    lease = Lease(entry.name, Way.BROKER, entry.version, registry.fingerprint(tenant, entry.name, value))
+    text = _variable(entry.name, value)
+    if not text.isascii() or not text.isprintable():
+        raise _not_there(entry.name, "is no text that a header can hold")
+    return Lent((lease,), _masks({entry.name: value})), text
+
+
+def _is_bound(host: str, where: Target) -> bool:
+    name, colon, port = host.partition(":")
+    if where.port != (int(port) if colon else 443):
+        return False
+    return where.host.endswith(name[1:]) if name.startswith("*.") else where.host == name
+
+
+def _not_there(name: str, why: str) -> CapabilityBlocked:
+    return CapabilityBlocked(f"the secret {name} {why}", reason="secret_way", fix="ringfence secret set … --host HOST")
+
+
+def record_of(lease: Lease, ctx: ExecCtx, number: int) -> dict[str, Any]:
+    """Return the record that an execution has a secret within reach: by its name and version."""
+    return {
+        **lease.to_json(),
+        "type": LEASED,
+        "envelope_id": f"{ctx.envelope_id}.secret{number}",
+        "exec_id": ctx.exec_id,
+        "tenant": ctx.profile.tenant,
+        "subject_id": ctx.profile.subject_id,
+        "call_id": ctx.profile.call_id,
+        "time_ms": time.time_ns() // 1_000_000,
+    }
+
+
+def _masks(values: Mapping[str, bytes]) -> Masks:
+    """Return what hides each value, and every text in it where it is structured."""
+    found: dict[str, bytes] = {}
+    for name, value in values.items():
+        for number, leaf in enumerate(leaves(value)):
+            found[name if number == 0 else f"{name}#{number}"] = leaf
+    return Masks(found)
+
+
+def _variable(name: str, value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise CapabilityBlocked(
+            f"the secret {name} is no text that a variable can hold", reason="secret_way", fix=f"ask for {name}=file"
+        )
+    return text
