@@ -1,6 +1,7 @@
 """A small AIO Sandbox service for the tests: the routes and shapes of the published OpenAPI 1.9.4, on real programs.
 
-It isolates nothing. `scripted` answers one route with whatever a test says, in place of what the service would.
+What it runs can read the whole host, as in a service that isolates nothing; it can change only the home of its service
+and signal only its own processes, because tests run it as root. `scripted` answers one route with whatever a test says.
 """
 
 from __future__ import annotations
@@ -80,8 +81,10 @@ class AIOService:
         folder = Path(tempfile.mkdtemp(dir=self.home))
         session = form.get("session_id") or f"session-{len(self.commands)}"
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+            home = str(self.home)
+            box = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", home, home]
             process = subprocess.Popen(
-                ["bash", "-c", form["command"]],
+                [*box, "--unshare-pid", "--die-with-parent", "--", "bash", "-c", form["command"]],
                 cwd=form.get("exec_dir") or self.home,
                 env={**os.environ, "HOME": str(self.home), **(form.get("env") or {})},
                 stdin=subprocess.DEVNULL,
@@ -335,5 +338,6 @@ def running(home: Path, key: str | None = None, port: int = 0) -> Iterator[AIOSe
 
 
 if __name__ == "__main__":
-    with running(Path(sys.argv[2]), port=int(sys.argv[1])):
+    with running(Path(sys.argv[2]), port=int(sys.argv[1])) as serving:
+        (serving.home / "pid").write_text(str(os.getpid()))
         signal.pause()

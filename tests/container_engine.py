@@ -139,7 +139,8 @@ def engine() -> Engine:
 @contextlib.contextmanager
 def running(*options: str) -> Iterator[Engine]:
     """Start an engine beside `engine()`, for a test that stops it, fills it or changes its `options`."""
-    directory = Path(tempfile.mkdtemp(prefix="rf-docker-"))
+    directory = Path(tempfile.gettempdir(), f"rf-docker-{os.urandom(6).hex()}")  # also the name of a namespace
+    directory.mkdir(mode=0o700)
     started = Engine(f"unix://{directory}/docker.sock", directory)
     try:
         started.start(*options)

@@ -292,7 +292,7 @@ def authority(directory: Path) -> tuple[Path, ssl.SSLContext]:
     extensions = directory / "extensions"
     if cert.exists():
         return ca, _shown(cert, key)
-    extensions.write_text("subjectAltName=DNS:web.example.com\n")
+    extensions.write_text("subjectAltName=DNS:web.example.com,DNS:second.example.com\n")
     subject = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     for command in (
         ["req", "-x509", *subject, "-keyout", directory / "ca-key.pem", "-out", ca, "-subj", "/CN=lab", "-days", "2"],

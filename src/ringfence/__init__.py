@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ringfence.requests import ExecutionRequest
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.simple import DockerSimpleSandbox
     from ringfence.skills.provider import SkillsProvider
     from ringfence.skills.skill import Skill, SkillOutcome
     from ringfence.version import __version__
@@ -124,6 +125,7 @@ _HOME_OF = {
     "ProcessInfo": "processes.running",
     "ProcessOutput": "processes.running",
     "Executor": "ports",
+    "DockerSimpleSandbox": "simple",
     "ExecutionRequest": "requests",
     "RiskAssessment": "risk.assessment",
     "UnifiedRiskPolicy": "risk.policy",
@@ -153,6 +155,7 @@ __all__ = [
     "Consent",
     "Correlation",
     "Denied",
+    "DockerSimpleSandbox",
     "EvidenceSink",
     "ExecutionFailed",
     "ExecutionRequest",

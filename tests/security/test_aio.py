@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests import aio_service
 from tests.aio_service import AIOService, Raw
+from tests.aio_services import Services
 
 from ringfence import SandboxManager
 from ringfence.capability.limits import Limits
@@ -30,7 +31,7 @@ from ringfence.outcome import ExecutionResult, Status
 from ringfence.ports import EVERYTHING, Harvest
 from ringfence.requests import ExecutionRequest
 
-pytestmark = pytest.mark.guarantee(31)
+pytestmark = [pytest.mark.guarantee(31), pytest.mark.needs("bwrap")]
 
 SECRET = "key-that-nobody-else-may-see"
 
@@ -158,9 +159,9 @@ async def test_a_service_that_sends_another_tape_changes_nothing_of_the_session(
 
 
 @pytest.mark.parametrize("name", ["'; touch {pwned}; '", "$(touch {pwned})", "`touch {pwned}`"])
-async def test_the_home_it_names_is_a_name_and_no_command(service: AIOService, tmp_path: Path, name: str) -> None:
-    pwned = tmp_path / "pwned"
-    home = f"{tmp_path}/{name.format(pwned=pwned)}"
+async def test_the_home_it_names_is_a_name_and_no_command(service: AIOService, name: str) -> None:
+    pwned = service.home / "pwned"
+    home = f"{service.home}/{name.format(pwned=pwned)}"
     service.scripted["sandbox"] = lambda _: {"success": True, "home_dir": home}
     async with AIOSandboxClient(service.url, timeout=5) as client:
         result = await client.execute(ExecutionRequest("pwd", "bash"))
@@ -312,8 +313,6 @@ def test_the_key_does_not_travel_in_the_clear(url: Any) -> None:
 
 async def test_what_one_session_left_running_is_not_met_by_another(tmp_path: Path) -> None:
     """The daemon of the first session would answer for the second one's service, were it given the same instance."""
-    from tests.unit.aio.test_pool import Services
-
     services = Services(tmp_path / "services")
     pool = AIOSandboxPool(PoolConfig(1, 0), starter=services)
     options: dict[str, Any] = {"security_mode": "permissive", "home": tmp_path / "ringfence", "pool_size": 0}

@@ -140,7 +140,7 @@ def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(
 ) -> None:
     said = ask(OTHERS + (BY_GROUP if by_group else "") + REWRITE, backend)
     assert set(said["writable"]) == {0}  # the attack got as far as it can
-    assert said["places"] > 3
+    assert said["places"] > 1
     assert said["ran"] == 0
 
 

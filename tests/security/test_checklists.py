@@ -21,7 +21,7 @@ said['a socket of a container engine'] = exists('/var/run/docker.sock', '/run/do
 said['a token of an orchestrator'] = exists('/var/run/secrets', '/run/secrets') or 'KUBERNETES' in repr(os.environ)
 said['a capability in any set'] = any(int(fields[key], 16) for key in fields if key.startswith('Cap'))
 said['no seccomp'] = fields['Seccomp'] != '2'
-said['new privileges'] = fields['NoNewPrivs'] != '1'
+said['new privileges'] = libc.prctl(39, 0, 0, 0, 0) != 1  # asked: not every kernel writes it down
 said['host processes'] = any(int(pid) > 100 for pid in os.listdir('/proc') if pid.isdigit())
 said['a writable mount of a real file system'] = [line[4] for line in mounts if 'rw' in line[5].split(',') and not
     line[4].startswith(own) and not line[4].startswith('/dev/')]
@@ -67,6 +67,7 @@ OF_AN_ENGINE = {
 }
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 def test_no_precondition_of_a_known_escape_is_met(backend: str, ask: Ask) -> None:
     met = {question: answer for question, answer in ask(QUESTIONS).items() if answer}
     if "G1 bare view" in does_not_keep(backend):

@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from tests.security.conftest import EPILOGUE, NUMBERS, PRELUDE
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import MIB, Limits
+from ringfence.images.archive import default_cache
 from ringfence.isolation.gvisor import bundle
 from ringfence.isolation.gvisor.observing import GOFER, SENTRY, part_of
+from ringfence.isolation.gvisor.rootfs import unpacked
+from ringfence.isolation.linux.cgroup_plan import plan
 from ringfence.isolation.linux.metering import descendants
 from ringfence.operation import Language
 from ringfence.ports import Backend, Ending, Job, Worker, WorkerSpec
@@ -197,10 +201,10 @@ def large(place, number):
 
 
 async def test_memory_that_gvisor_takes_on_behalf_of_a_guest_is_on_its_bill(backend: Backend) -> None:
-    hog = "import os\nos.mkdir('/dev/shm/a')\nfor n in range(10**7): os.mkdir(f'/dev/shm/a/{n}')"
+    hog = "import os\nfd = os.memfd_create('x')\nwhile True: os.write(fd, bytes(1 << 20))"
     with parked(backend, memory_bytes=32 * MIB) as worker:
         ending = await run(worker, hog, wall_seconds=40.0, cpu_seconds=60.0)
-    assert ending.killed_by in ("memory", "unknown", "wall_timeout")
+    assert ending.killed_by == "memory"
     assert ending.memory_peak_bytes is not None
     assert ending.memory_peak_bytes <= bundle.host_memory(32 * MIB)
 
@@ -292,3 +296,88 @@ def test_nothing_of_a_box_outlives_a_killed_owner_and_the_next_start_tidies(
         finally:
             successor.close()
         assert list((home / "gvisor").iterdir()) == []
+
+
+# --- an ordinary user ---
+
+AS_A_USER = """
+import asyncio, json, sys
+from pathlib import Path
+from ringfence.capability.limits import Limits
+from ringfence.isolation.gvisor.backend import GvisorBackend
+from ringfence.isolation.gvisor.rootfs import Rootfs
+from ringfence.operation import Language
+from ringfence.ports import Job, WorkerSpec
+image = Rootfs(Path(sys.argv[2]), "image", "sha256:0")
+backend = GvisorBackend(home=Path(sys.argv[1]), rootfs=lambda: image, session=None, limits=Limits())
+worker = backend.start(WorkerSpec(inodes=100))
+code = '''
+import os
+caps = [line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "CapPrm", "CapBnd"))]
+made = 0
+try:
+    while made < 1000:
+        open(f"/workspace/work/{made}", "w").close(); made += 1
+except OSError: pass
+open("/workspace/artifacts/a", "w").close() if made < 50 else None
+print(caps, made < 100)
+'''
+ending = asyncio.run(worker.run(Job(Language.PYTHON, code, (), {}, b"", Limits()), None))
+seen = worker.layers
+worker.discard()
+backend.close()
+print(json.dumps([ending.stdout.decode() + ending.stderr.decode(), seen.host_uid, seen.namespaces, seen.notes]))
+"""
+USER = 60_321
+
+
+@pytest.mark.needs("root")
+@pytest.mark.guarantee(5)
+def test_an_ordinary_user_with_cgroups_of_its_own_has_boxes_with_its_id_alone(
+    gvisor_image: None, delegated: None, tmp_path: Path
+) -> None:
+    image = unpacked(default_cache()).path
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        subprocess.run(["cp", "-al", image, f"{place}/image"], check=True)
+        home = Path(place, "home")
+        home.mkdir()
+        os.chown(home, USER, USER)
+        done = subprocess.run(
+            [sys._base_executable, "-c", AS_A_USER, str(home), f"{place}/image"],  # type: ignore[attr-defined]
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(bundle.__file__).parents[3])},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            user=USER,
+            group=USER,
+            extra_groups=[],
+            cwd="/",
+        )
+    assert done.returncode == 0, done.stderr
+    said, host_uid, namespaces, notes = json.loads(done.stdout)
+    assert said == f"{['0000000000000000'] * 3} True\n"
+    assert host_uid == USER
+    assert set(namespaces) == {"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
+    assert any("ordinary user" in note for note in notes)
+
+
+@pytest.fixture
+def delegated() -> Iterator[None]:
+    """Give the user what `ringfence doctor` tells an administrator to make."""
+    with open("/proc/self/mountinfo") as mounts, open("/proc/self/cgroup") as own:
+        places = plan(mounts.read(), own.read()).v1
+    if not places:
+        pytest.skip("this machine's cgroups are delegated by its service manager")
+    directories = [Path(place.own, "ringfence") for place in places]
+    made = [each for each in directories if not each.exists()]
+    for directory in made:
+        directory.mkdir()
+        for path in (directory, *directory.iterdir()):
+            os.chown(path, USER, USER)
+    yield
+    for directory in made:
+        for inner in sorted(directory.glob("**/ringfence-*"), reverse=True):
+            inner.rmdir()
+        directory.rmdir()

@@ -87,7 +87,7 @@ def test_no_descriptor_of_the_application_is_open_in_the_box(application: Applic
 
 
 def test_no_descriptor_is_open_in_a_bash_that_was_started_either(application: Application) -> None:
-    program = "import os, subprocess\nsubprocess.run(['ls', '/proc/self/fd'], close_fds=False)"
+    program = "import os, subprocess\nsubprocess.run(['bash', '-c', 'cd /proc/$$/fd && echo *'], close_fds=False)"
     text = f"""
 fd = os.open('/', os.O_RDONLY)
 os.set_inheritable(fd, True)

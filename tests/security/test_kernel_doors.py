@@ -27,7 +27,8 @@ for name, flag in kinds.items():
         said[f'setns {pid} {name}'] = call('setns', fd, flag)
 for kind in ('user', 'pid'):
     said['climb ' + kind] = call('ioctl', os.open('/proc/self/ns/' + kind, os.O_RDONLY), 0xb702, 0)  # NS_GET_PARENT
-said['setns pidfd'] = call('setns', os.pidfd_open(os.getpid()), kinds['mnt'])
+if attempt(os.pidfd_open, os.getpid()) != 'ENOSYS':
+    said['setns pidfd'] = call('setns', os.pidfd_open(os.getpid()), kinds['mnt'])
 """
 
 MOUNTS = """
@@ -118,9 +119,8 @@ NATIVE_GETPID = "b8270000000f05c3"
 def test_no_namespace_can_be_made_or_entered(ask: Ask) -> None:
     said = ask(NAMESPACES)
     assert {outcome for name, outcome in said.items() if name.startswith("clone3")} == {"ENOSYS"}
-    assert {outcome for name, outcome in said.items() if name.startswith(("unshare", "setns", "clone ", "climb"))} == {
-        "EPERM"
-    }
+    assert {outcome for name, outcome in said.items() if name.startswith(("unshare", "setns", "clone "))} == {"EPERM"}
+    assert {outcome for name, outcome in said.items() if name.startswith("climb")} <= {"EPERM", "ENOTTY"}
 
 
 @pytest.mark.needs("user")
@@ -138,6 +138,7 @@ def test_the_doors_that_have_let_guests_out_are_shut(ask: Ask, unboxed: Ask) -> 
     assert set(ask(DOORS).values()) <= {"EPERM", "ENOSYS"}
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 def test_nothing_can_be_typed_into_a_terminal(backend: str, ask: Ask) -> None:
     said = ask(TERMINAL)
     refusals = {"ENOENT", "ENXIO", "OSError", "EACCES"}
@@ -147,6 +148,7 @@ def test_nothing_can_be_typed_into_a_terminal(backend: str, ask: Ask) -> None:
     assert set(said.values()) == {"EPERM"}
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="machine code of x86")
 @pytest.mark.parametrize("code", [INT_80_GETPID, X32_GETPID])
 def test_calls_through_a_foreign_door_end_the_process(ask: Ask, code: str) -> None:
@@ -174,7 +176,7 @@ said['count'] = [line.split()[1] for line in open('/proc/self/status') if line.s
 """
     said = ask(program)
     assert (said["disable"], said["listener"]) == ("refused", "EPERM")
-    assert int(said["count"][0]) >= 2
+    assert [int(count) >= 2 for count in said["count"]] in ([True], [])  # not every kernel counts them
 
 
 def test_the_tools_of_the_distribution_fail_as_well(box: Run) -> None:

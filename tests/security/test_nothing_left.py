@@ -75,6 +75,7 @@ def processes_named(token: str) -> list[int]:
     return found
 
 
+@pytest.mark.promise("G12 guests are processes of this machine")
 @pytest.mark.parametrize("survivor", SURVIVORS)
 @pytest.mark.parametrize("ending", ["os._exit(0)", "signal.pause()"])
 def test_when_the_result_is_there_every_process_of_the_run_is_gone(box: Run, survivor: str, ending: str) -> None:

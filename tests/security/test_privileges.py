@@ -60,6 +60,7 @@ def set_uid_programs() -> list[str]:
     ]
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 def test_every_capability_set_is_empty_and_can_not_be_filled_by_exec(ask: Ask, box: Run) -> None:
     sealed = {f"Cap{name}": "0000000000000000" for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
     assert ask(STATUS) == {**sealed, "NoNewPrivs": "1", "Seccomp": "2"}
@@ -67,6 +68,7 @@ def test_every_capability_set_is_empty_and_can_not_be_filled_by_exec(ask: Ask, b
     assert dict(line.split(":\t") for line in shown.splitlines()) == {**sealed, "NoNewPrivs": "1", "Seccomp": "2"}
 
 
+@pytest.mark.promise("G6 Linux's own interface")
 def test_no_call_raises_anything(ask: Ask) -> None:
     assert "done" not in ask(RAISE).values()
 

@@ -63,7 +63,7 @@ def test_natively_not_even_the_init_is_listed() -> None:
 def test_a_process_of_the_host_cannot_be_struck(ask: Ask, unboxed: Ask, victim: subprocess.Popen[bytes]) -> None:
     assert unboxed(STRIKE, str(victim.pid))["kill"] == "done"
     assert unboxed(STRIKE, str(victim.pid))["environ"] == "done"
-    assert set(ask(STRIKE, str(victim.pid)).values()) <= {"ESRCH", "ENOENT", "EPERM"}
+    assert set(ask(STRIKE, str(victim.pid)).values()) <= {"ESRCH", "ENOENT", "EPERM", "ENOSYS"}
 
 
 def test_killing_everything_kills_only_what_is_inside(box: Run, victim: subprocess.Popen[bytes]) -> None:
@@ -94,10 +94,9 @@ for number in range(1, 65):
         os.kill(1, number)
     except OSError:
         pass
-fd = os.pidfd_open(1)
 for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGTERM):
     try:
-        signal.pidfd_send_signal(fd, number)
+        signal.pidfd_send_signal(os.pidfd_open(1), number)
     except OSError:
         pass
 print('still here')
@@ -107,6 +106,7 @@ sys.exit(7)
     assert (result.stdout, result.exit_code, result.killed_by) == ("still here\n", 7, None)
 
 
+@pytest.mark.promise("G4 shut init")
 def test_the_memory_descriptors_and_limits_of_the_init_are_closed(ask: Ask) -> None:
     said = ask(STRIKE, "1")
     harmless = {"kill", "tgkill", "pidfd_open", "process group", "priority", "affinity", "cmdline"}
@@ -128,13 +128,13 @@ def test_descriptors_of_other_processes_cannot_be_fetched(ask: Ask) -> None:
 child = os.fork()
 if child == 0:
     signal.pause()
-fd = os.pidfd_open(child)
-said['own child'] = call('pidfd_getfd', fd, 0, 0)
-said['init'] = call('pidfd_getfd', os.pidfd_open(1), 0, 0)
-said['madvise'] = call('process_madvise', fd, 0, 0, 0, 0)
+fds = [call('pidfd_open', pid, 0) == 'done' and os.pidfd_open(pid) for pid in (child, 1)]
+said['own child'] = call('pidfd_getfd', fds[0], 0, 0)
+said['init'] = call('pidfd_getfd', fds[1], 0, 0)
+said['madvise'] = call('process_madvise', fds[0], 0, 0, 0, 0)
 os.kill(child, 9)
 """
-    assert set(ask(program).values()) == {"EPERM"}
+    assert set(ask(program).values()) <= {"EPERM", "ENOSYS"}
 
 
 @pytest.mark.needs("user")

@@ -27,6 +27,7 @@ OF_NOBODY = {"", "PWD", "PATH", "HOSTNAME", "HOME", "LANG"} | {
 }
 
 
+@pytest.mark.promise("G12 guests are processes of this machine")
 async def test_what_the_host_sees_of_a_parked_worker_is_every_layer(backend: str) -> None:
     async with SandboxManager(isolation=backend) as manager:
         while not manager.pool_pids():  # noqa: ASYNC110  the pool tells nobody when a worker is ready
@@ -45,6 +46,7 @@ def read(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_text()
 
 
+@pytest.mark.promise("G12 guests are processes of this machine")
 def test_the_result_carries_the_layers_that_were_seen(backend: str, box: Run) -> None:
     layers = box("pass").isolation
     told = {"user"} if "G5 own ids" in does_not_keep(backend) else set()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +26,9 @@ from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream import boot, harvesting, running, wire
 from ringfence.isolation.stream.boot import bundle
 from ringfence.isolation.stream.host import StreamWorker
+from ringfence.masking import Masks
 from ringfence.operation import Language
-from ringfence.ports import Ending, Harvest, Job, WorkerLost
+from ringfence.ports import EVERYTHING, Ending, Harvest, Job, Keeping, WorkerLost
 from ringfence.workspaces.session import SessionWorkspace
 
 pytestmark = [pytest.mark.guarantee(13), pytest.mark.guarantee(29), pytest.mark.timeout(60)]
@@ -166,6 +168,53 @@ for number in range(20):
         assert worker.harvest(Limits()).artifacts == ()
     finally:
         worker.discard()
+
+
+HIDES = {
+    "nothing allowed in its own directories": """
+import os
+os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x'); open('/output/d', 'w').write('y')
+os.chmod('/output/d', 0); os.chmod('/output/a/b', 0); os.chmod('/output/a', 0o200); os.chmod('/workspace/artifacts', 0)
+os.chmod('/workspace/work', 0)
+""",
+    "a tree deeper than paths can be": """
+import os
+open('/output/d', 'w').write('y'); os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x')
+os.chdir('/output')
+for _ in range(600): os.mkdir('n' * 200); os.chdir('n' * 200)
+""",
+    "more names than anybody reads": """
+import os
+open('/output/d', 'w').write('y'); os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x')
+os.mkdir('/output/z')
+for number in range(9000): open(f'/output/z/{number}', 'w').close()
+""",
+    "links, fifos, sockets and holes": """
+import os, socket
+open('/output/d', 'w').write('y'); os.makedirs('/output/a/b'); open('/output/a/b/c', 'w').write('x')
+os.symlink('/etc/passwd', '/output/e'); os.symlink('/', '/output/f'); os.symlink('loop', '/output/loop')
+os.mkfifo('/output/g'); socket.socket(socket.AF_UNIX).bind('/output/h')
+for number in range(100): open(f'/output/hole{number}', 'wb').truncate(200 << 20)
+os.symlink('x' * 4000, '/workspace/work/long')
+""",
+}
+
+
+@BOXES
+@pytest.mark.guarantee(11)
+@pytest.mark.parametrize("code", HIDES.values(), ids=list(HIDES))
+def test_whatever_a_guest_makes_of_its_directories_its_files_are_found_in_bounds(code: str) -> None:
+    worker = started()
+    try:
+        ending = asyncio.run(worker.run(job(code), None))
+        assert (ending.exit_code, ending.stderr) == (0, b"")
+        found = worker.harvest(Limits(artifact_count=50))
+    finally:
+        worker.discard()
+    taken = {artifact.path: artifact.content for artifact in found.artifacts}
+    assert (taken["d"], taken["a/b/c"]) == (b"y", b"x")
+    assert len(taken) <= 50
+    assert sum(len(content) for content in taken.values()) < 1000
 
 
 @BOXES
@@ -411,7 +460,12 @@ def test_input_that_is_never_taken_keeps_to_its_window() -> None:
 UP = [b"../up", b"a/../../up", b"/etc/cron.d/up", b".", b"..", b"a//b", b"a/", b"a\0b", b"n" * 256, b"d/" * 70 + b"x"]
 
 
-def harvested(*words: bytes, limits: Limits | None = None, session: SessionWorkspace | None = None) -> Harvest:
+def harvested(
+    *words: bytes,
+    limits: Limits | None = None,
+    session: SessionWorkspace | None = None,
+    keeping: Keeping = EVERYTHING,
+) -> Harvest:
     """Return what the host makes of such a harvest."""
 
     def script(container: Container) -> None:
@@ -433,7 +487,7 @@ def harvested(*words: bytes, limits: Limits | None = None, session: SessionWorks
     with held(script, session=session) as worker:
         asyncio.run(worker.run(job(), None))
         assert worker.left_files()
-        return worker.harvest(limits or Limits())
+        return worker.harvest(limits or Limits(), keeping)
 
 
 def scratch() -> list[str]:
@@ -506,6 +560,12 @@ def test_a_file_that_is_only_said_to_be_large_is_named_and_takes_no_room() -> No
     assert found.artifacts == ()
     assert found.changes.uncollected == (("big", "artifact_bytes"), ("small", "artifact_bytes"))
     assert found.files_written == ("work",)
+
+
+def test_looking_for_secrets_in_what_is_only_said_to_be_large_costs_nothing() -> None:
+    words = (word(b"%d" % number, size=1 << 62) for number in range(200))
+    keeping = Keeping(masks=Masks({"TOKEN": b"a-long-enough-secret"}))
+    assert len(harvested(*words, DONE, keeping=keeping).files_written) == 200
 
 
 def test_modes_and_times_of_a_liar_give_nobody_any_right() -> None:
@@ -637,6 +697,88 @@ def test_a_container_cannot_make_somebody_who_sends_wait_forever() -> None:
 
     with held(script) as worker:
         asyncio.run(send_on(worker))
+
+
+class Connecting(Here):
+    """Somebody who stays, and may connect to a port."""
+
+    ports: tuple[int, ...] = (8000,)
+
+    async def attach(self, controls: Controls) -> None:
+        self.controls.append(controls)
+        self.is_here.set()
+
+
+FIRST = (1).to_bytes(4, "big")
+
+
+def connected(script: Script) -> tuple[bytes, Ending]:
+    """Connect to a port of such a container; return what came through, and how the run ended."""
+    here = Connecting()
+
+    async def connect(worker: StreamWorker) -> tuple[bytes, Ending]:
+        run = asyncio.ensure_future(worker.run(job(), None, None, here))
+        await here.is_here.wait()
+        try:
+            fd = await asyncio.to_thread(here.controls[0].connect, 8000)
+        except RingfenceError:
+            return b"", await run
+        with socket.socket(fileno=fd) as end:
+            end.settimeout(20)
+            came = await asyncio.to_thread(lambda: b"".join(iter(lambda: end.recv(1 << 16), b"")))
+        return came, await run
+
+    with held(script) as worker:
+        return asyncio.run(connect(worker))
+
+
+@pytest.mark.guarantee(24)
+@pytest.mark.parametrize(
+    "lie",
+    [
+        encode(Kind.FLOW, b""),
+        encode(Kind.FLOW, (7).to_bytes(4, "big") + b"x"),
+        encode(Kind.ROOM, FIRST + b"1"),
+        encode(Kind.ROOM, FIRST + b"9" * 5000),
+        encode(Kind.ROOM, FIRST + b"-1"),
+        encode(Kind.DIAL, (9).to_bytes(4, "big") + b"0"),
+        encode(Kind.DIAL, FIRST + b"no"),
+        b"".join(encode(Kind.FLOW, FIRST + bytes(1 << 16)) for _ in range(1000)),
+        encode(Kind.FLOW, FIRST) + encode(Kind.FLOW, FIRST + b"after its end"),
+    ],
+)
+def test_a_container_that_lies_about_a_connection_is_ended(lie: bytes) -> None:
+    def script(container: Container) -> None:
+        container.start()
+        assert container.until(Kind.DIAL) == FIRST + b"8000"
+        container.say(Kind.DIAL, FIRST + b"0")
+        container.write(lie)
+        container.stay()
+
+    came, ending = connected(script)
+    assert len(came) <= wire.WINDOW_BYTES * 4  # what was passed on in time, and never more than is read
+    assert ending.killed_by == "unknown"
+
+
+@pytest.mark.guarantee(24)
+def test_a_connection_ends_with_its_run_and_one_that_is_refused_is_none() -> None:
+    def open_then_end(container: Container) -> None:
+        container.start()
+        container.until(Kind.DIAL)
+        container.say(Kind.DIAL, FIRST + b"0")
+        container.say(Kind.FLOW, FIRST + b"hello")
+        container.until(Kind.ROOM)
+        container.say(Kind.EXIT, b"0 0 0 0 0 0 0")
+        container.stay()
+
+    def refuse(container: Container) -> None:
+        container.start()
+        container.until(Kind.DIAL)
+        container.say(Kind.DIAL, FIRST + b"111")
+        container.say(Kind.EXIT, b"0 0 0 0 0 0 0")
+        container.stay()
+
+    assert (connected(open_then_end)[0], connected(refuse)[0]) == (b"hello", b"")
 
 
 def test_a_worker_spec_is_all_a_container_is_told() -> None:

@@ -22,8 +22,8 @@ KNOWN = (
     "SandboxManager", "ExecutionRequest", "SecurityMode", "RiskLevel", "UnifiedRiskPolicy", "RiskAssessment",
     "AgentWorkspace", "PathTraversalError", "SandboxType", "Grant", "Budget", "Profile", "ProfileBuilder", "Executor",
     "Capability", "Capabilities", "Manifest", "PolicySnapshot", "PolicyGuard", "BudgetMeter", "Orchestrator",
-    "SandboxConfig", "WorldInterface", "EvidenceSink", "Correlation", "AIOSandboxPool", "AIOSandboxClient",
-    "PoolConfig", "SessionState",
+    "SandboxConfig", "WorldInterface", "EvidenceSink", "Correlation", "DockerSimpleSandbox",
+    "AIOSandboxPool", "AIOSandboxClient", "PoolConfig", "SessionState",
 )  # fmt: skip
 PARTS = (
     "authority.profile_builder",

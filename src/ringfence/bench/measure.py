@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from ringfence.bench.containers import docker
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
 from ringfence.bench.fetching import fetch
+from ringfence.bench.gvisor import gvisor
 from ringfence.bench.latency import cold, javascript, neighbours, preload, unparked, warm
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
@@ -36,6 +38,8 @@ CASES: dict[str, Case] = {
     "http_idle": http_idle,
     "http_list": http_list,
     "fetch": fetch,
+    "docker": docker,
+    "gvisor": gvisor,
     "egress": way_out,
     "neighbours": neighbours,
 }

@@ -98,6 +98,13 @@ HTTP_LIST = Promise("http_list", "first page of a list of 1,000,000 executions, 
 FETCH = Promise(
     "fetch", "10 kB from loopback through safe retrieval, p50, to an open httpx.Client", 2.0, unit="x httpx"
 )
+DOCKER_RUN = Promise("docker_run", "parked container, p50, to docker run of the same code", 0.05, unit="x docker run")
+DOCKER_EXEC = Promise("docker_exec", "the same to docker exec in a running one", 0.15, unit="x docker exec")
+DOCKER_LEFT = Promise("docker_left", "containers left by 200 runs from 8 callers", 0, unit="containers")
+DOCKER_BESIDE = Promise(
+    "docker_beside", "native print(1), p50, while containers are refilled, to alone", 2.0, unit="x alone"
+)
+GVISOR_P50 = Promise("gvisor_p50", "warm print(1) under gVisor, p50, to a cold runsc run", 0.05, unit="x runsc run")
 EGRESS_RATE = Promise(
     "egress_rate", "100 MB through the egress proxy, p50, to plain loopback", 0.5, Sense.AT_LEAST, "x direct"
 )
@@ -135,6 +142,11 @@ PROMISES = (
     HTTP_IDLE,
     HTTP_LIST,
     FETCH,
+    DOCKER_RUN,
+    DOCKER_EXEC,
+    DOCKER_LEFT,
+    DOCKER_BESIDE,
+    GVISOR_P50,
     EGRESS_RATE,
     EGRESS_LATENCY,
     EGRESS_TUNNELS,

@@ -58,6 +58,8 @@ class Settings:
     snapshot_rounds: int = 5
     http_crowd_seconds: float = 60.0
     http_idle_clients: int = 1000
+    container_pairs: int = 100
+    container_crowd: int = 200
 
 
 QUICK = Settings(
@@ -72,6 +74,7 @@ QUICK = Settings(
     journal_rounds=200,
     snapshot_rounds=3,
     http_crowd_seconds=6.0,
+    container_pairs=10,
 )
 
 

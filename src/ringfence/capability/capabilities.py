@@ -77,7 +77,7 @@ class Capabilities:
     def refusal(self, operation: Operation) -> str | None:
         """Return why `operation` is not allowed, by the capability that came closest; nothing when it is."""
         asks = operation.kind == "code_run" and (operation.ports or operation.secrets or operation.domains)  # type: ignore[union-attr]
-        if asks or operation.kind == "browser_nav":
+        if asks or operation.kind == "browser_nav" or (operation.kind == "net_http" and operation.headers):  # type: ignore[union-attr]
             from ringfence.operation.form import demands
 
             reasons = [self._refusal(demand) for demand in demands(operation)]

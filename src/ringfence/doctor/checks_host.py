@@ -80,6 +80,18 @@ def second_tier_is_usable(facts: Facts) -> Finding:
     return Finding("box.bwrap", "bwrap (second tier)", needed, f"{bwrap.path} fails: {bwrap.problem}", spare)
 
 
+def third_tier_is_usable(facts: Facts) -> Finding:
+    """Containers are taken where somebody asks for them, and by `auto` where no other box can be built."""
+    engine = facts.engine
+    check, title = "box.docker", "containers (third tier)"
+    if engine.usable:
+        return Finding(check, title, Health.OK, f"{engine.path} {engine.version}")
+    spare = "isolation=docker is refused"
+    if engine.path is None:
+        return Finding(check, title, Health.OK, engine.problem or "not installed", spare)
+    return Finding(check, title, Health.WARN, f"{engine.path}: {engine.problem}", spare)
+
+
 def interpreter_is_readable(facts: Facts) -> Finding:
     """The guest runs as another user, so what it starts from must be readable to others."""
     if not facts.interpreter_unreadable:
@@ -219,5 +231,11 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-CHECKS = (limits_can_be_enforced, container_has_room_for_a_box, second_tier_is_usable, interpreter_is_readable)
+CHECKS = (
+    limits_can_be_enforced,
+    container_has_room_for_a_box,
+    second_tier_is_usable,
+    third_tier_is_usable,
+    interpreter_is_readable,
+)
 GROUPS = (runtimes_are_there, there_is_room_to_work)

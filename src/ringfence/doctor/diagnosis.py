@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringfence.doctor import checks_host, checks_kernel
+from ringfence.doctor.checks_absent import ABSENT
 from ringfence.doctor.checks_deployment import deployment
 from ringfence.doctor.checks_evidence import AUDIT_LOG
 from ringfence.doctor.facts import Facts
@@ -53,6 +54,7 @@ class Diagnosis:
 def diagnose(facts: Facts) -> Diagnosis:
     """Judge `facts`."""
     findings = [check(facts) for check in (*checks_kernel.CHECKS, *checks_host.CHECKS)]
+    findings += ABSENT
     for group in checks_host.GROUPS:
         findings += group(facts)
     findings += [checks_host.home_is_private(facts), *checks_kernel.hardening(facts), *deployment(facts)]

@@ -120,6 +120,8 @@ class Facts:
     engine_sockets: tuple[str, ...] = ()
     """Sockets of container engines of the host's root that this process may speak to."""
     bwrap: Tool = Tool()
+    engine: Tool = Tool()
+    """The container engine that this home names, usable where it has the image."""
     node: Tool = Tool()
     node_strips_types: bool = False
     bash: Tool = Tool()

@@ -13,6 +13,8 @@ class Health(StrEnum):
     WARN = "warn"
     FAIL = "fail"
     UNKNOWN = "unknown"
+    ABSENT = "absent"
+    """This version has no such part; nothing that it has needs it."""
 
 
 @dataclass(frozen=True, slots=True)

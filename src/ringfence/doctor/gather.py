@@ -69,6 +69,7 @@ def gather(
         vsock=(root / "dev/vsock").exists(),
         engine_sockets=engine_sockets(root, environ),
         bwrap=try_out.bwrap(),
+        engine=try_out.engine(Path(state_directory(environ).path), environ),
         node=node,
         node_strips_types=strips_types,
         bash=try_out.version_of("bash", "-c", "echo $BASH_VERSION"),

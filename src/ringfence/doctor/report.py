@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringfence.doctor.diagnosis import Diagnosis
 from ringfence.doctor.finding import Finding, Health
 
-_COLOURS = {Health.OK: "32", Health.WARN: "33", Health.FAIL: "31", Health.UNKNOWN: "90"}
+_COLOURS = {Health.OK: "32", Health.WARN: "33", Health.FAIL: "31", Health.UNKNOWN: "90", Health.ABSENT: "90"}
 
 
 def report(diagnosis: Diagnosis, *, colour: bool) -> str:

@@ -6,9 +6,13 @@ import ctypes
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from ringfence.doctor.facts import Tool
+from ringfence.errors import InvalidRequest, IsolationUnavailable
+from ringfence.isolation.docker.configured import engine_settings
+from ringfence.isolation.docker.engine import Engine
 from ringfence.runtimes.node import find_node
 
 LANDLOCK_VERSION = 1
@@ -48,6 +52,24 @@ def bwrap() -> Tool:
         return Tool(tool.path, tool.version.removeprefix("bubblewrap "), usable=True)
     problem = "did not end" if done is None else done.stderr.strip().splitlines()[-1:] or ["failed without a word"]
     return Tool(tool.path, tool.version, problem=problem if isinstance(problem, str) else problem[0])
+
+
+def engine(home: Path, environ: Mapping[str, str]) -> Tool:
+    """Ask the container engine of a home for its version and for the image that runs are made from."""
+    try:
+        settings = engine_settings(home, environ)
+    except InvalidRequest as wrong:
+        return Tool(problem=str(wrong))
+    path = shutil.which(settings.command[0])
+    if path is None:
+        return Tool(problem="not installed")
+    asked, version = Engine(settings, patience=_PATIENCE_SECONDS), ""
+    try:
+        version = asked.version()
+        digest = asked.image_digest(settings.image)
+    except IsolationUnavailable as refusal:
+        return Tool(path, version, problem=f"{refusal}; fix: {refusal.fix}")
+    return Tool(path, f"{version}, image {settings.image} ({digest[:19]})", usable=True)
 
 
 def node() -> tuple[Tool, bool]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
+from ringfence.executors.leases import tell_leases
 from ringfence.executors.shares import shares
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # most engines neither open a way out nor lend anything
     from ringfence.executors.ways_out import WaysOut
     from ringfence.masking import Masks
     from ringfence.operation.secret import SecretAsk
-    from ringfence.secrets.lending import Lease, Lent
+    from ringfence.secrets.lending import Lent
 
 Lend = Callable[[str, tuple["SecretAsk", ...]], "Lent"]
 """Gives a run of a tenant the secrets it asks for; may block."""
@@ -135,9 +135,7 @@ class CodeExecutor:
             raise CapabilityBlocked("nothing here lends secrets", reason="executor_disabled")
         await ctx.begun()  # a source may be asked over the network
         lent: Lent = await in_a_thread(ctx.profile.tenant, self._lend, ctx.profile.tenant or LOCAL, operation.secrets)
-        if ctx.evidence is not None:
-            for number, lease in enumerate(lent.leases):
-                await ctx.evidence.record(leased(ctx, lease, number))
+        await tell_leases(ctx, lent)
         return lent
 
     def _way_out(self, ctx: ExecCtx, operation: CodeRun, worker: Worker) -> Gate:
@@ -158,20 +156,6 @@ async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
     keeper.release(worker)
     keeper.invalidate(spec)
     return await keeper.lease(spec)
-
-
-def leased(ctx: ExecCtx, lease: Lease, number: int) -> dict[str, Any]:
-    """Return the record that a run has a secret within reach: by its name and version."""
-    return {
-        **lease.to_json(),
-        "type": "secret.leased",
-        "envelope_id": f"{ctx.envelope_id}.secret{number}",
-        "exec_id": ctx.exec_id,
-        "tenant": ctx.profile.tenant,
-        "subject_id": ctx.profile.subject_id,
-        "call_id": ctx.profile.call_id,
-        "time_ms": time.time_ns() // 1_000_000,
-    }
 
 
 def require_terminal(language: Language) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from ringfence.authority.caller import LOCAL
 from ringfence.authority.levels import Decision, RiskLevel
 from ringfence.authority.profile import Profile
 from ringfence.egress.addresses import AddressRules
@@ -19,11 +23,17 @@ from ringfence.egress.settings import NetSettings
 from ringfence.egress.urls import url_of
 from ringfence.errors import CapabilityBlocked, RingfenceError
 from ringfence.executors.beside import while_wanted
+from ringfence.executors.leases import tell_leases
 from ringfence.guard import rules as guard
 from ringfence.operation.brokered import NetHttp
-from ringfence.operation.target import target
+from ringfence.operation.secret import put_in, references
+from ringfence.operation.target import Target, target
 from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
 from ringfence.ports import ExecCtx
+
+if TYPE_CHECKING:
+    from ringfence.masking import Masks
+    from ringfence.secrets.registry import Registry
 
 _MOST_PREVIEW = 2000
 MOST_OF_A_TENANT = 16
@@ -37,9 +47,10 @@ _ABOUT_A_REDIRECT = (guard.manifest, guard.grant, guard.deny_lists, guard.capabi
 class NetExecutor:
     """Implements `ports.Executor` for requests; it keeps nothing between one and the next."""
 
-    def __init__(self, settings: NetSettings) -> None:
-        """Leave the host as `settings` say."""
+    def __init__(self, settings: NetSettings, registry: Callable[[], Registry] | None = None) -> None:
+        """Leave the host as `settings` say; `registry` has the secrets that requests refer to."""
         self._settings = settings
+        self._registry = registry
         self._dial = settings.dial or Dialer(settings.ca_file)
         self._addresses_of = settings.lookup or system_addresses
 
@@ -56,17 +67,40 @@ class NetExecutor:
             TimedOut: It takes longer than the profile allows.
         """
         profile, trail = ctx.profile, Trail()
-        ask = Ask(operation.method, target(operation.url), operation.headers, operation.body)
+        where, headers, masks = target(operation.url), operation.headers, None
+        if references(headers):
+            headers, masks = await self._with_secret(ctx, where, headers)
+        ask = Ask(operation.method, where, headers, operation.body)
         retriever = Retriever(partial(while_wanted, profile.tenant, self._addresses_of), self._dial)
         try:
             async with _lane_of(profile.tenant):
                 found = await retriever.fetch(ask, self._rules(profile, ask), trail)
         except RingfenceError as error:
-            error.done = BrokerOutcome("net_http", {}, None, _used(trail), _effects(trail))
+            error.done = BrokerOutcome("net_http", {}, None, _used(trail), _effects(trail, masks))
+            if masks is not None:
+                error.args = (masks.mask_text(str(error)),)
+                error.details = _hidden(error.details, masks)
             raise
-        out = {**_told(found, trail), **_shown(found, inline=profile.output_inline)}
+        if masks is not None:  # a server that echoes what it was sent must not make it known
+            found = replace(found, content=masks.mask(found.content))
+        out = _hidden({**_told(found, trail), **_shown(found, inline=profile.output_inline)}, masks)
         content = found.content if profile.output_inline else None
-        return BrokerOutcome("net_http", out, content, _used(trail), _effects(trail))
+        return BrokerOutcome("net_http", out, content, _used(trail), _effects(trail, masks))
+
+    async def _with_secret(
+        self, ctx: ExecCtx, where: Target, headers: Mapping[str, str]
+    ) -> tuple[Mapping[str, str], Masks]:
+        """Return the headers with the secret in its place, once it is written down that it goes there."""
+        from ringfence.secrets.lending import lend_to_request  # most requests carry none
+
+        if self._registry is None:
+            raise CapabilityBlocked("nothing here lends secrets", reason="executor_disabled")
+        await ctx.begun()  # a source may be asked over the network
+        lend = partial(lend_to_request, self._registry(), ctx.profile.tenant or LOCAL, where, headers)
+        lent, value = await while_wanted(ctx.profile.tenant, lend)
+        await tell_leases(ctx, lent)
+        values = {lent.leases[0].name: value}
+        return {name: put_in(text, values) for name, text in headers.items()}, lent.masks
 
     def _rules(self, profile: Profile, first: Ask) -> Rules:
         return Rules(
@@ -136,8 +170,16 @@ def _used(trail: Trail) -> Budget:
     return Budget(bytes_in=trail.bytes_in, bytes_out=trail.bytes_out)
 
 
-def _effects(trail: Trail) -> tuple[Effect, ...]:
-    return tuple(Effect("network", _meta(hop)) for hop in trail.hops)
+def _effects(trail: Trail, masks: Masks | None) -> tuple[Effect, ...]:
+    return tuple(Effect("network", _hidden(_meta(hop), masks)) for hop in trail.hops)
+
+
+def _hidden(members: dict[str, Any], masks: Masks | None) -> dict[str, Any]:
+    """Return what is told without the secret that went along: a server may say it back, in a name or an address."""
+    if masks is None:
+        return members
+    hidden: dict[str, Any] = json.loads(masks.mask_text(json.dumps(members, ensure_ascii=False)))
+    return hidden
 
 
 def _meta(hop: Hop) -> dict[str, str | int]:

@@ -24,6 +24,7 @@ from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.needs import HostReach, PortOpen, SecretUse
 from ringfence.operation.path import workspace_path
+from ringfence.operation.secret import references
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
     from ringfence.operation.brokered import FsWrite, NetHttp, ProcExec
@@ -348,12 +349,18 @@ def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:
 
 
 def _kept_secret(operation: Operation, allowed: Capabilities) -> str | None:
-    """Return the first secret that code asks for and may not have, where nothing else is wrong with it."""
-    if not isinstance(operation, CodeRun) or not operation.secrets:
+    """Return the first secret that is asked for and may not be had, where nothing else is wrong."""
+    if isinstance(operation, CodeRun):
+        names = tuple(ask.name for ask in operation.secrets)
+        without: Operation = replace(operation, secrets=())
+    elif operation.kind == "net_http":
+        names = references(operation.headers)  # type: ignore[union-attr]
+        without = replace(operation, headers={})  # type: ignore[arg-type]
+    else:
         return None
-    if not allowed.allows(replace(operation, secrets=())):
+    if not names or not allowed.allows(without):
         return None
-    return next((ask.name for ask in operation.secrets if not allowed.allows(SecretUse(ask.name))), None)
+    return next((name for name in names if not allowed.allows(SecretUse(name))), None)
 
 
 def _reason_of(operation: Operation, refusal: str) -> str:

@@ -122,7 +122,10 @@ def become_guest(job: dict[str, Any]) -> NoReturn:
         # CPython ignores these two; a shell's children expect the default
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)  # noqa: S606  the job itself
+        try:
+            os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)  # noqa: S606  the job itself
+        except OSError as error:  # an image without it, or a script longer than an argument may be
+            _cannot_start("/bin/bash", error)
     _reseed()
     _finish(_execute(job["code"], job["args"]))
 
@@ -134,9 +137,13 @@ def _start_in(cwd: str | None) -> None:
     try:
         os.chdir(cwd)
     except OSError as error:
-        sys.stderr.write(f"ringfence: {cwd}: {error.strerror}\n")
-        sys.stderr.flush()
-        os._exit(_CANNOT_START)
+        _cannot_start(cwd, error)
+
+
+def _cannot_start(what: str, error: OSError) -> NoReturn:
+    sys.stderr.write(f"ringfence: {what}: {error.strerror}\n")
+    sys.stderr.flush()
+    os._exit(_CANNOT_START)
 
 
 def tighten(job: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ringfence.errors import InvalidRequest
 from ringfence.operation import brokered, code, needs, workspace, workspace_proposals
 from ringfence.operation.path import workspace_path
+from ringfence.operation.secret import references
 from ringfence.operation.target import METHODS, target
 
 Operation = code.CodeRun | brokered.Brokered | needs.Need
@@ -29,6 +30,8 @@ def demands(operation: Operation) -> tuple[Operation, ...]:
         secrets = (needs.SecretUse(ask.name) for ask in operation.secrets)
         reached = map(needs.HostReach, operation.domains)
         return (operation, *map(needs.PortOpen, operation.ports), *reached, *secrets)
+    if isinstance(operation, brokered.NetHttp):
+        return (operation, *map(needs.SecretUse, references(operation.headers)))
     if isinstance(operation, brokered.BrowserNav):
         return (operation, brokered.NetHttp("GET", operation.url))
     return (operation,)

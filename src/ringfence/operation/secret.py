@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -12,6 +13,9 @@ from ringfence.errors import InvalidRequest
 MOST_ASKED: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z", re.ASCII)
+
+
+_REFERENCE: Final = re.compile(r"\$\{secret:([A-Za-z_][A-Za-z0-9_.-]{0,63})\}", re.ASCII)
 
 
 class Way(StrEnum):
@@ -70,6 +74,16 @@ def read_ask(text: object) -> SecretAsk:
             fix=f"write {name}={way}:NAME",
         )
     return SecretAsk(name, Way(way), label)
+
+
+def references(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the secrets that header values ask for, as `${secret:NAME}`, each once."""
+    return tuple(dict.fromkeys(name for value in headers.values() for name in _REFERENCE.findall(value)))
+
+
+def put_in(text: str, values: Mapping[str, str]) -> str:
+    """Return a header's value with the secrets in the places of their references."""
+    return _REFERENCE.sub(lambda found: values[found[1]], text)
 
 
 def check_secret_name(name: object) -> str:

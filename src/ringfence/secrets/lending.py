@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from ringfence.errors import CapabilityBlocked
+from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.masking import Masks, leaves
-from ringfence.operation.secret import SecretAsk, Way
+from ringfence.operation.secret import SecretAsk, Way, references
+from ringfence.operation.target import Target
+from ringfence.ports import ExecCtx
 from ringfence.secrets.registry import Registry
 
 LEASED: Final = "secret.leased"
@@ -74,14 +77,72 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
                 inputs[f"{FILES}/{ask.label}"] = value
             case Way.BROKER:
                 raise CapabilityBlocked(
-                    f"the secret {ask.name} is put in by the proxy, and this run has no network",
+                    f"the secret {ask.name} is put into requests that the host sends, and never enters a box",
                     reason="secret_way",
-                    fix=f"ask for {ask.name}=env where it may be given as a variable",
+                    fix=f"send a net_http request with ${{secret:{ask.name}}} in a header, or ask for {ask.name}=env",
                 )
-        for number, leaf in enumerate(leaves(value)):
-            values[ask.name if number == 0 else f"{ask.name}#{number}"] = leaf
+        values[ask.name] = value
         leases.append(Lease(ask.name, ask.way, entry.version, registry.fingerprint(tenant, ask.name, value)))
-    return Lent(tuple(leases), Masks(values), env, inputs)
+    return Lent(tuple(leases), _masks(values), env, inputs)
+
+
+def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Mapping[str, str]) -> tuple[Lent, str]:
+    """Fetch the one secret that a request refers to, if it may go where the request goes; return it with its value.
+
+    Raises:
+        CapabilityBlocked: It may not be put in, the way there can be overheard, or it is not bound to that host alone.
+        InvalidRequest: There is no such secret, or the request refers to several.
+        Unavailable: Its value cannot be had now.
+    """
+    names = references(headers)
+    if len(names) != 1:
+        raise InvalidRequest("a request carries one secret at most", reason="invalid_secret")
+    entry, value = registry.value(tenant, names[0])
+    if Way.BROKER not in entry.ways:
+        raise _not_there(entry.name, f"may not be put into requests, but is given as {', '.join(sorted(entry.ways))}")
+    if where.scheme != "https":
+        raise _not_there(entry.name, "is put into nothing that can be read on its way; use https")
+    if sum(_is_bound(host, where) for host in entry.hosts) != 1:
+        raise _not_there(entry.name, f"is not bound to {where.host} by exactly one of its hosts")
+    lease = Lease(entry.name, Way.BROKER, entry.version, registry.fingerprint(tenant, entry.name, value))
+    text = _variable(entry.name, value)
+    if not text.isascii() or not text.isprintable():
+        raise _not_there(entry.name, "is no text that a header can hold")
+    return Lent((lease,), _masks({entry.name: value})), text
+
+
+def _is_bound(host: str, where: Target) -> bool:
+    name, colon, port = host.partition(":")
+    if where.port != (int(port) if colon else 443):
+        return False
+    return where.host.endswith(name[1:]) if name.startswith("*.") else where.host == name
+
+
+def _not_there(name: str, why: str) -> CapabilityBlocked:
+    return CapabilityBlocked(f"the secret {name} {why}", reason="secret_way", fix="ringfence secret set … --host HOST")
+
+
+def record_of(lease: Lease, ctx: ExecCtx, number: int) -> dict[str, Any]:
+    """Return the record that an execution has a secret within reach: by its name and version."""
+    return {
+        **lease.to_json(),
+        "type": LEASED,
+        "envelope_id": f"{ctx.envelope_id}.secret{number}",
+        "exec_id": ctx.exec_id,
+        "tenant": ctx.profile.tenant,
+        "subject_id": ctx.profile.subject_id,
+        "call_id": ctx.profile.call_id,
+        "time_ms": time.time_ns() // 1_000_000,
+    }
+
+
+def _masks(values: Mapping[str, bytes]) -> Masks:
+    """Return what hides each value, and every text in it where it is structured."""
+    found: dict[str, bytes] = {}
+    for name, value in values.items():
+        for number, leaf in enumerate(leaves(value)):
+            found[name if number == 0 else f"{name}#{number}"] = leaf
+    return Masks(found)
 
 
 def _variable(name: str, value: bytes) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ringfence.authority.profile import Isolation
 from ringfence.errors import RingfenceError
+from ringfence.isolation.docker.configured import engine_settings
 from ringfence.operation.code import Language
 from ringfence.service.surroundings import DockerWatch, is_writable, runtime_mode
 from ringfence.version import __version__
@@ -42,7 +45,8 @@ def look(house: House, *, everywhere: bool) -> dict[str, Any]:
 
     How much is going on is told only to those who may see what every tenant does.
     """
-    docker = _docker.look()
+    engine = engine_settings(house.home, os.environ)
+    docker = _docker.look(engine.command, engine.url)
     root = house.files_home / "workspace"
     languages = _languages(house)
     pool = house.manager.pool_status()
@@ -61,7 +65,7 @@ def look(house: House, *, everywhere: bool) -> dict[str, Any]:
             else "the docker command is not installed"
             if docker.cli_path is None
             else "its daemon does not answer",
-            needed=False,
+            needed=house.settings.isolation == Isolation.DOCKER,
         ),
     ]
     well = all(check.ok for check in checks if check.needed)

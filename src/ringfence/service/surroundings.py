@@ -66,12 +66,13 @@ class DockerWatch:
         self._lock = threading.Lock()
         self._seen = Docker()
         self._at = float("-inf")
+        self._asked: tuple[tuple[str, ...], str | None] = ((), None)
 
-    def look(self) -> Docker:
-        """Return what is there; may block for some seconds."""
+    def look(self, command: tuple[str, ...] = ("docker",), url: str | None = None) -> Docker:
+        """Return what is there, of the engine that `command` reaches; may block for some seconds."""
         with self._lock:
-            if time.monotonic() - self._at > _REMEMBERED:
-                self._seen, self._at = _look(), time.monotonic()
+            if time.monotonic() - self._at > _REMEMBERED or self._asked != (command, url):
+                self._seen, self._at, self._asked = _look(command, url), time.monotonic(), (command, url)
             return self._seen
 
 
@@ -94,11 +95,13 @@ def is_writable(root: Path) -> str | None:
     return None if os.access(where, os.W_OK | os.X_OK, effective_ids=True) else "it may not be written"
 
 
-def _look() -> Docker:
-    cli = shutil.which("docker")
+def _look(command: tuple[str, ...], url: str | None) -> Docker:
+    cli = shutil.which(command[0])
     if cli is None:
         return Docker()
-    return Docker(cli, _said(cli, "version", "--format", "{{.Server.Version}}"), _said(cli, "context", "show"))
+    words = (cli, *command[1:])
+    at = words if url is None else (*words, "--host", url)
+    return Docker(cli, _said(*at, "version", "--format", "{{.Server.Version}}"), _said(*words, "context", "show"))
 
 
 def _said(*command: str) -> str | None:

@@ -34,6 +34,7 @@ from ringfence.ports import Clock
 from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
+from ringfence.wiring.box import registry_of
 from ringfence.wiring.settings import Settings as Settings
 from ringfence.workspaces.home import default_home as default_home
 
@@ -273,7 +274,7 @@ def make_executors(
     def make_net() -> NetExecutor:
         from ringfence.executors.net import NetExecutor
 
-        return NetExecutor(settings.net)
+        return NetExecutor(settings.net, lambda: registry_of(settings.home))
 
     code_or_cell = CodeOrCell(code, processes)
     return {

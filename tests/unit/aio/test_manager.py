@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.aio.test_pool import Services
+from tests.aio_services import Services
 
 from ringfence import SandboxManager
 from ringfence.errors import InvalidRequest, IsolationUnavailable, Unavailable
 from ringfence.isolation.aio.binding import PoolConfig
 from ringfence.isolation.aio.pool import AIOSandboxPool
 from ringfence.outcome import SandboxType, Status
+
+pytestmark = pytest.mark.needs("bwrap")
 
 
 class Setting:

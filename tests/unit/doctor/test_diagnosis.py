@@ -239,3 +239,11 @@ def test_the_exit_code_says_whether_code_can_run(facts: Facts, code: int, capsys
     answer = json.loads(capsys.readouterr().out)
     assert answer["isolated"] is (code == 0)
     assert {"id", "title", "status", "found", "means", "fix"} == set(answer["checks"][0])
+
+
+@pytest.mark.parametrize("kind", ["wasi", "microvm"])
+def test_a_kind_of_box_that_is_not_there_is_listed_with_the_reason(kind: str) -> None:
+    found = finding(GOOD, f"box.{kind}")
+    assert found.status is Health.ABSENT
+    assert found.found.startswith("not available: ")
+    assert diagnose(GOOD).is_ready

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ringfence.interfaces.cli.help_machine import OF_THE_MACHINE
+
 OVERVIEW = """\
 ringfence: run what a model wrote, in real isolation.
 
@@ -21,6 +23,7 @@ ringfence: run what a model wrote, in real isolation.
   ringfence mcp                        offer all this to a model's client, as tools of the Model Context Protocol
   ringfence workspace ls|diff|snapshot|restore|reset|commit   a project's files, their history, what waits
   ringfence image build|list|age|scan|sbom|seccomp   what containers start from
+  ringfence selftest escape            try to get out of a box of this machine, with the programs that ship for it
   ringfence paths                      the workspace as Windows, WSL and docker each call it
   ringfence errors list                every error code and reason, and what it means
   ringfence COMMAND --help             the options of one command
@@ -88,13 +91,6 @@ passed on exactly as they are.
   ringfence shell -- 'echo hi | wc -c'
   ringfence shell --input data.csv -- head -n 3 /workspace/inputs/data.csv
 """,
-    "doctor": """\
-ringfence doctor [--json]
-
-Check this machine: really build a box in a throwaway child, and look at the evidence of $RINGFENCE_HOME without
-touching it; then say for everything that is missing what it means and the command that fixes it. Exit code 0 when code
-can run here, isolated and recorded, 7 when not.
-""",
     "bench": """\
 ringfence bench [--quick] [--only NAME]... [--json] [--plot FILE]
 
@@ -103,7 +99,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
-                 http_crowd, http_idle, http_list, snapshots, fetch, egress or neighbours; repeatable
+                 http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress or neighbours; repeatable
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -434,21 +430,6 @@ commit applies it, unless others changed the same files since, and discard forge
   --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
   --json             print one JSON object with the same, and nothing else
 """,
-    "paths": """\
-ringfence paths [--env auto|windows|wsl] [--project ID] [OPTIONS]
-
-Print the root of the workspace as this system opens it (host_path_native) and as 'docker run -v' takes it
-(docker_mount_path); with --project also the three directories of a project that are mounted. The roots are
-sandbox.workspace_root_win and sandbox.workspace_root_wsl of the configuration; of one that is missing, 'wslpath' is
-asked. On Windows no path is ever one of WSL (/mnt/d/...), and on WSL none is one of Windows (D:\\...).
-
-  --env E          which system's paths: of this one (auto, the default), windows or wsl
-  --root-win PATH  instead of sandbox.workspace_root_win, as in D:\\agents
-  --root-wsl PATH  instead of sandbox.workspace_root_wsl, as in /mnt/d/agents
-  --project ID     also the directories of this project
-  --home DIR       whose configuration is read, instead of $RINGFENCE_HOME
-  --json           one JSON object with the same, and nothing else
-""",
     "errors": """\
 ringfence errors list [--json]
 
@@ -457,6 +438,7 @@ whether the same request may succeed later. Codes and reasons keep their meaning
 
   --json         one JSON object with the same, and nothing else
 """,
+    **OF_THE_MACHINE,
 }
 
 PENDING_COMMANDS = {

@@ -22,7 +22,7 @@ def document(app: FastAPI) -> None:
             return app.openapi_schema
         made = plain()
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
-        schemas["Problem"] = Problem.model_json_schema()
+        schemas |= {"Problem": Problem.model_json_schema(), **getattr(app.state, "own_schemas", {})}
         for name in ("HTTPValidationError", "ValidationError"):  # the framework's own form, which nobody ever sees
             schemas.pop(name, None)
         own = getattr(app.state, "own_refusals", None)

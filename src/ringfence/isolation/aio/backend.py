@@ -6,7 +6,6 @@ what, for how long, how much comes back, under which names, and that no session 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -19,19 +18,19 @@ from ringfence.isolation.aio.worker import AIOWorker
 from ringfence.ports import WorkerSpec
 from ringfence.workspaces.session import SessionWorkspace
 
-DOES_NOT_KEEP: Final[Mapping[int, str]] = MappingProxyType(
+DOES_NOT_KEEP: Final[Mapping[str, str]] = MappingProxyType(
     {
-        1: "what a run can read is up to whoever set the service up",
-        2: "in its instance a run can change whatever its user there may",
-        3: "an AIO service has a network, unless whoever set it up took it away",
-        4: "a run sees the processes of its instance, the service's own among them",
-        5: "AIO images give their user sudo",
-        6: "which doors of the kernel are shut is up to the service",
-        7: "only time and output are bounded by us; what the shell there sets, root there can lift",
-        8: "what a run leaves running in a session's instance lives until that is destroyed",
-        9: "runs of one session share an instance, and what is left in it",
-        12: "nobody sees the box sealed",
-        13: "how a run ended is the service's word, and whoever is root there can change it",
+        "G1": "what a run can read is up to whoever set the service up",
+        "G2": "in its instance a run can change whatever its user there may",
+        "G3": "an AIO service has a network, unless whoever set it up took it away",
+        "G4": "a run sees the processes of its instance, the service's own among them",
+        "G5": "AIO images give their user sudo",
+        "G6": "which doors of the kernel are shut is up to the service",
+        "G7": "only time and output are bounded by us; what the shell there sets, root there can lift",
+        "G8": "what a run leaves running in a session's instance lives until that is destroyed",
+        "G9": "runs of one session share an instance, and what is left in it",
+        "G12": "nobody sees the box sealed",
+        "G13": "how a run ended is the service's word, and whoever is root there can change it",
     }
 )
 """The guarantees of SECURITY.md that cannot be kept at the other end of a wire, and why."""
@@ -71,6 +70,6 @@ class AIOBackend:
         return True
 
     def close(self) -> None:
-        """Stop the pool, unless it is somebody else's."""
+        """Let go of the pool, unless it is somebody else's."""
         if self._owns_pool:
-            asyncio.run(self._pool.stop())
+            self._pool.let_go()

@@ -120,6 +120,18 @@ class AIOSandboxPool:
         if watch is not None:
             await asyncio.to_thread(watch.join)
 
+    def let_go(self) -> None:
+        """Close the connections to instances that were only named; also where no thread can be started any more."""
+        with self._lock:
+            self._open = False
+            self._ending.set()
+            boxes, waiters = self._roster.clear()
+        for waiter in waiters:
+            waiter.refuse(_closed())
+        for box in boxes:
+            if box.client is not None:
+                box.client.close()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

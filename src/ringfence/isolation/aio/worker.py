@@ -11,7 +11,7 @@ from typing import Final
 from ringfence.attachment import Attachment
 from ringfence.authority.caller import LOCAL
 from ringfence.capability.limits import Limits
-from ringfence.errors import IsolationUnavailable, RingfenceError, TimedOut, Unavailable
+from ringfence.errors import CapabilityBlocked, IsolationUnavailable, RingfenceError, TimedOut, Unavailable
 from ringfence.isolation.aio.client import LAYERS, AIOSandboxClient
 from ringfence.isolation.aio.following import Followed, follow
 from ringfence.isolation.aio.luggage import Luggage, Unpacking, most_back, packing_back
@@ -23,6 +23,8 @@ from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, Wo
 from ringfence.workspaces.place import check_names
 from ringfence.workspaces.session import SessionWorkspace
 
+_NO_PROCESS: Final = (1 << 31) - 1
+"""No process has this number: whoever signals it hurts nobody. With -1 it would be every process there is."""
 _PIECE: Final = 8 << 20
 _MOST_LIST: Final = 8 << 20
 _MOVE_SECONDS: Final = 120.0
@@ -53,8 +55,8 @@ class AIOWorker:
     backend: str = "aio"
     sandbox_type: SandboxType = SandboxType.AIO
     layers: Layers = LAYERS
-    init_pid: int = -1
-    worker_pid: int = -1
+    init_pid: int = _NO_PROCESS
+    worker_pid: int = _NO_PROCESS
     door: int | None = None
     _files: dict[str, bytes] = field(default_factory=dict, init=False)
     _inputs: dict[str, bytes] = field(default_factory=dict, init=False)
@@ -84,6 +86,11 @@ class AIOWorker:
                 "nobody can stay attached to a run in an AIO service",
                 reason="no_attachment",
                 fix="start processes natively, or talk to the service with AIOSandboxClient",
+            )
+        if job.masks:
+            raise CapabilityBlocked(
+                "secrets are not lent to an AIO service: nobody here sees what becomes of them there",
+                fix="run it natively, or leave out secrets=",
             )
         if self._used:
             raise WorkerLost("a worker serves one run")

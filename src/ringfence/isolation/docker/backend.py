@@ -18,8 +18,8 @@ from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable, RuntimeMissing
 from ringfence.isolation.docker import observing, reaper
 from ringfence.isolation.docker.argv import Plan, mounts_of, run_argv
-from ringfence.isolation.docker.container import Running, Undertaker, launch
-from ringfence.isolation.docker.engine import Engine
+from ringfence.isolation.docker.container import Ended, Running, Undertaker, launch
+from ringfence.isolation.docker.engine import PATIENCE_SECONDS, Engine, hung
 from ringfence.isolation.docker.failures import explain, lacks_interpreter
 from ringfence.isolation.docker.settings import EngineSettings
 from ringfence.isolation.linux import observe
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ringfence.workspaces.session import SessionWorkspace
 
 _GVISOR: Final = "runsc"
+_ANSWERS_PER_START: Final = 4  # an engine takes longer to start a container than to answer a question
 _BOOT_WORD: Final = "<the worker's boot>"
 
 
@@ -64,10 +65,12 @@ class DockerBackend:
         session: Callable[[str, str], SessionWorkspace],
         limits: Limits,
         shown: Callable[[], tuple[tuple[str, str], ...]] = tuple,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """Ask the engine nothing before the first worker is asked for."""
+        """Ask the engine nothing before the first worker is asked for; it has `patience` seconds for each answer."""
         self._settings = settings
-        self._engine = Engine(settings)
+        self._engine = Engine(settings, patience=patience)
+        self._start_seconds = _ANSWERS_PER_START * patience
         self._home = home
         self._session = session
         self._limits = limits
@@ -153,15 +156,22 @@ class DockerBackend:
                 session=session,
                 observe=lambda hello: self._observe(hello, running, plan, argv),
                 on_discard=lambda: self._give_back(running),
+                seconds=self._start_seconds,
             )
             worker.init_pid, worker.worker_pid = running.pids
+            running.is_parked = True
             return worker
         except BaseException as error:
-            said = running.refusal() if isinstance(error, InternalError) else None
+            ended = running.ended() if isinstance(error, InternalError) else Ended.OTHERWISE
+            said = running.words()
             self._give_back(running)
-            if said is not None:
-                raise self._refusal(said) from error
-            raise
+            match ended:
+                case Ended.REFUSED:
+                    raise self._refusal(said) from error
+                case Ended.NOT_YET:
+                    raise hung("run", self._start_seconds) from error
+                case Ended.OTHERWISE:
+                    raise
 
     def _is_gvisor(self) -> bool:
         return self._settings.runtime is not None and Path(self._settings.runtime).name.startswith(_GVISOR)

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +26,22 @@ from ringfence.isolation.docker.engine import Engine
 
 _log = logging.getLogger(__name__)
 _REMOVAL_SECONDS: Final = 10.0
+_LAST_WORDS_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 1.0
 _LAST_SECONDS: Final = 20.0
 _MOST_WORDS: Final = 16384
 _ENGINE_FAILED: Final = 125
 """What `docker run` exits with when it was the engine that failed, and not what ran in the container."""
 _REFUSALS: Final = (_ENGINE_FAILED, 126, 127)
+
+
+class Ended(Enum):
+    """How a command ended that was to stay as long as its container."""
+
+    REFUSED = auto()
+    """The engine made no container, or could not start what was to run in it."""
+    OTHERWISE = auto()
+    NOT_YET = auto()
 
 
 def launch(engine: Engine, argv: Sequence[str], name: str, directory: Path | None) -> Running:
@@ -86,17 +97,30 @@ class Running:
     """Of its first process and of its worker, as this machine counts them; 0 where they are another's."""
     pidfd: int | None = None
     """Of its first process, where that is one of this machine's and may be killed from here."""
+    is_parked: bool = False
     _killed: bool = field(default=False, init=False)
 
-    def refusal(self) -> str | None:
-        """Return what the command complained about, if it ended because the engine made no container of this kind."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self.process.wait(_REMOVAL_SECONDS) in _REFUSALS:
-                return os.pread(self.held[0], _MOST_WORDS, 0).decode("utf-8", "replace")
-        return None
+    def ended(self) -> Ended:
+        """Wait a little for the command to end, and tell how it did."""
+        try:
+            code = self.process.wait(_LAST_WORDS_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Ended.NOT_YET
+        return Ended.REFUSED if code in _REFUSALS else Ended.OTHERWISE
+
+    def words(self) -> str:
+        """Return what the command has complained about."""
+        return os.pread(self.held[0], _MOST_WORDS, 0).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End everything in it, without asking the engine; never waits."""
+        """End everything in it, without asking the engine; never waits.
+
+        While it starts this does nothing: whoever starts it still wants to hear how its command ends, and calls `end`.
+        """
+        if self.is_parked:
+            self._kill()
+
+    def _kill(self) -> None:
         if self.pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -107,7 +131,7 @@ class Running:
 
     def end(self) -> None:
         """End everything in it, and let go of every descriptor of it."""
-        self.kill()
+        self._kill()
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None

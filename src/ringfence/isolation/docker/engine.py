@@ -165,11 +165,7 @@ class Engine:
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=self._patience, check=False
             )
         except subprocess.TimeoutExpired:
-            raise IsolationUnavailable(
-                f"the container engine did not answer `{words[0]}` within {self._patience:g} s",
-                reason="engine_hung",
-                fix="look at the engine's own log; restart it if it hangs",
-            ) from None
+            raise hung(words[0], self._patience) from None
         except OSError as error:
             raise self._no_command(error) from error
         if done.returncode:
@@ -194,6 +190,15 @@ class Engine:
             reason="engine_missing",
             fix="install docker, podman or nerdctl, or name one with docker.command",
         )
+
+
+def hung(word: str, seconds: float) -> IsolationUnavailable:
+    """Return the error for an engine that took a command and did nothing about it."""
+    return IsolationUnavailable(
+        f"the container engine did not answer `{word}` within {seconds:g} s",
+        reason="engine_hung",
+        fix="look at the engine's own log; restart it if it hangs",
+    )
 
 
 def _namespaces(config: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The directories by which boxes are given their inputs: below a name that tells their owner, so that the next can tidy."""
+"""The directories by which boxes are given their inputs, below a name that tells their owner: the next one can tidy."""
 
 from __future__ import annotations
 

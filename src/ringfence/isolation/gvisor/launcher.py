@@ -7,6 +7,7 @@ and with the processes go the mounts and the state that `runsc` keeps of its con
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -29,7 +30,7 @@ _NAMESPACES = (
     | kernel.CLONE_NEWIPC
     | kernel.CLONE_NEWUTS
 )
-_STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")
+_STAGING_CHOICES = ("/tmp", "/mnt", "/run", "/var")  # to mount a root at, in a namespace of ours
 _DEVICES = ("null", "zero", "urandom")
 _INPUTS = "/inputs"
 _STREAMS = 3
@@ -39,6 +40,10 @@ _INNER = kernel.MS_NOSUID | kernel.MS_NODEV
 def main(fd: int) -> NoReturn:
     """Become the launcher that the host describes, and serve until the host is gone."""
     host = socket.socket(fileno=fd)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):  # two are the C library's
+            signal.signal(number, signal.SIG_DFL)  # an application may ignore its children, and runsc waits for its own
     try:
         config, _ = channel.receive(host)
         if config is not None:

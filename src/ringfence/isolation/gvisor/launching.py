@@ -38,10 +38,10 @@ class Launcher:
         self._asking = threading.Lock()
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with inner:
+            python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
             boot = _BOOT.format(source=_SOURCE, fd=inner.fileno())
             self._process = subprocess.Popen(
-                [os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)]
-                + ["-I", "-S", "-B", "-X", "utf8", "-c", boot],
+                [python, "-I", "-S", "-B", "-X", "utf8", "-c", boot],
                 env={},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

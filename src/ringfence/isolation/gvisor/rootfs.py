@@ -80,7 +80,7 @@ def unpack(archive: Archive) -> Rootfs:
 def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as tar:
         # Of what we built ourselves and have just seen to be unchanged; even so, nothing of it goes past `target`.
-        tar.extractall(target, _plain(tar), numeric_owner=True)
+        tar.extractall(target, _plain(tar), numeric_owner=True)  # noqa: S202
     for name in _MOUNT_POINTS:
         (target / name).mkdir(parents=True, exist_ok=True)
     for says, name in _ALIASES:
@@ -96,7 +96,9 @@ def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         if member.isdev():
             continue
         if member.name.startswith("/") or ".." in member.name.split("/"):
-            raise Unavailable(f"{tar.name} has a file outside itself", reason="damaged", fix="ringfence image build")
+            raise Unavailable(
+                f"{member.name} of the image would lie outside of it", reason="damaged", fix="ringfence image build"
+            )
         member.uid, member.gid = os.getuid(), os.getgid()
         member.mode &= 0o755
         if member.isdir():

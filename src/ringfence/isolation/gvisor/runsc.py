@@ -83,7 +83,7 @@ def read_flags(text: str) -> frozenset[str]:
 
 
 def read_platform(text: str) -> str:
-    """Return how guests are run: systrap where there is it, else ptrace; kvm would put them into this kernel's hands."""
+    """Return how guests are run: systrap where there is it, else ptrace; never kvm, which opens this kernel to them."""
     described = re.search(r"^ +-platform .*\n(.*)$", text, re.MULTILINE)
     return "systrap" if described and "systrap" in described[1] else "ptrace"
 

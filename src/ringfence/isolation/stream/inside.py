@@ -173,8 +173,8 @@ def _park(
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
-        inner = (stdin[0], stdout[1], stderr[1])
-        _become_worker(setup, command, apart, its.fileno(), inner, (stream.inlet, stream.outlet))
+        streams = (stdin[0], stdout[1], stderr[1])
+        _become_worker(setup, command, apart, its.fileno(), streams, (stream.inlet, stream.outlet))
     its.close()
     for inner in (stdin[0], stdout[1], stderr[1]):
         os.close(inner)

@@ -123,7 +123,7 @@ class Trees:
 
     def has_files(self) -> bool:
         """Whether there is anything the host may want to hear of; a session's files may all have been removed."""
-        return bool(self._of_session) or any(os.listdir(self._roots[area]) for area in (wire.WORK, wire.ARTIFACTS))
+        return bool(self._of_session) or any(_has_entries(self._roots[area]) for area in (wire.WORK, wire.ARTIFACTS))
 
     def send(self, stream: Stream, bounds: dict[str, Any]) -> None:
         """Send what the guest left, in the order in which the host will walk over it."""
@@ -265,6 +265,8 @@ def _signature(status: os.stat_result, target: bytes) -> tuple[Any, ...]:
 
 def _open_directory(root: int, path: bytes) -> int:
     """Open a directory of the guest's, whatever it allowed itself in it."""
+    if os.fstat(root).st_mode & 0o500 != 0o500:
+        os.fchmod(root, 0o700)
     fd = os.open(".", _DIRECTORY, dir_fd=root)
     for name in path.split(b"/") if path else ():
         try:
@@ -292,6 +294,11 @@ def _open_parent(root: int, path: bytes) -> tuple[int, bytes]:
             os.close(fd)
         fd = deeper
     return fd, name
+
+
+def _has_entries(directory: int) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is not None
 
 
 def _is_there(parent: int, name: bytes) -> bool:

@@ -183,14 +183,24 @@ class Guest:
         """Send a signal: from the terminal to its foreground, otherwise to the worker's group."""
         if self.wait_status is not None:
             return
-        try:
-            if self.terminal >= 0 and number in _FROM_A_KEYBOARD:
-                fcntl.ioctl(self.terminal, _TIOCSIG, number)
-                return
-        except OSError:
-            pass  # a kernel whose terminals cannot
+        if self.terminal >= 0 and number in _FROM_A_KEYBOARD and self._type_signal(number):
+            return
         with contextlib.suppress(OSError):  # it is just ending
             os.killpg(self.pid, number)
+
+    def _type_signal(self, number: int) -> bool:
+        """Have the terminal send a signal to its foreground.
+
+        gVisor's terminals cannot, nor do they tell who that is: there it goes to the youngest group of the session,
+        which is what a shell started last.
+        """
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.terminal, _TIOCSIG, number)
+            return True
+        with contextlib.suppress(OSError):
+            os.killpg(max(_groups_of(self.pid), default=self.pid), number)
+            return True
+        return False
 
     def reap(self) -> bool:
         """Wait for whoever is dead; True when the worker was among them, or was before."""
@@ -204,6 +214,21 @@ class Guest:
         except ChildProcessError:
             pass
         return self.wait_status is not None
+
+
+def _groups_of(session: int) -> set[int]:
+    """Return the process groups of a session that have members."""
+    groups = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            if int(fields[3]) == session:
+                groups.add(int(fields[2]))
+    return groups
 
 
 def kill_the_rest() -> None:

@@ -84,7 +84,8 @@ def park(
     `inputs` is the directory of the host that the container shows, read-only, as `/workspace/inputs`; where there is
     none, inputs travel through the stream, and Landlock alone keeps the guest from changing them. `limits` are those of
     a session's files. A `guest_id` is for a container that starts as root, with the capabilities to become another: its
-    init stays apart from the guest, who has that id. What is not as it should be is killed, and its descriptors are closed, when this raises.
+    init stays apart from the guest, who has that id. What is not as it should be is killed, and its descriptors are
+    closed, when this raises.
 
     Raises:
         IsolationUnavailable: The container is not what a box has to be, or `observe` says so.

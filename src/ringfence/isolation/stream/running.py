@@ -84,6 +84,7 @@ class Conversation:
         self._patience: asyncio.TimerHandle | None = None
         self._deaf = False
         self._over = False
+        self._ended = False
         self._waiter: asyncio.Future[None] | None = None
         self.has_started = False
         self.farewell: Farewell | None = None
@@ -109,7 +110,10 @@ class Conversation:
         self.write_soon()
 
     def end(self) -> None:
-        """Stop listening and sending."""
+        """Stop listening and sending; once, because later the numbers may be somebody else's."""
+        if self._ended:
+            return
+        self._ended = True
         for timer in (self._timer, self._patience):
             if timer is not None:
                 timer.cancel()
@@ -152,7 +156,7 @@ class Conversation:
 
     def write_soon(self) -> None:
         """See to it that what waits for room is sent."""
-        if self._over:
+        if self._ended:
             return
         needed = self._talk.has_unsent
         if needed and not self._writes:

@@ -13,7 +13,7 @@ from ringfence.interfaces.http.execs import as_json
 from ringfence.interfaces.http.problem import problem_of
 
 router = APIRouter(include_in_schema=False)
-_PARTS: Final = ("browser", "display", "proxy", "util", "nodejs", "sandbox/hooks", "file/watch")
+_PARTS: Final = ("browser", "display", "proxy", "util", "nodejs/info", "nodejs/sessions", "sandbox/hooks", "file/watch")
 _METHODS: Final = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _NOT_IMPLEMENTED: Final = 501
 

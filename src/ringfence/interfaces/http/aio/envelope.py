@@ -52,7 +52,7 @@ class Refused(BaseModel):
 
 def refusals(statuses: Iterable[int]) -> dict[int | str, dict[str, Any]]:
     """Return how this surface refuses, for the OpenAPI document."""
-    schema = Refused.model_json_schema()
+    schema = {"$ref": "#/components/schemas/Refused"}
     return {
         status: {"description": "Refused", "content": {"application/json": {"schema": schema}}} for status in statuses
     }

@@ -31,6 +31,7 @@ def install(app: FastAPI) -> None:
     """Add the routes and what they remember; `wrap` comes when all other layers are there."""
     app.state.aio = Desk()
     app.state.own_refusals = envelope.refusals
+    app.state.own_schemas = {"Refused": envelope.Refused.model_json_schema()}
     envelope.install(app)
     for router in _ROUTERS:
         app.include_router(router)

@@ -1,0 +1,122 @@
+"""Runs in containers through the doors that people use: the command, the manager, and the evidence of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.command_line import told
+from tests.container_engine import Engine
+
+from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager
+from ringfence.outcome import SandboxType
+
+pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(120)]
+
+WRITE = "import socket; open('/output/a.txt', 'w').write('made'); print(socket.gethostname())"
+THREE = ["/workspace/inputs", "/workspace/work", "/workspace/artifacts"]
+
+
+def engine_words(engine: Engine) -> dict[str, str]:
+    return {"RINGFENCE_DOCKER_URL": engine.url, "RINGFENCE_DOCKER_IMAGE": os.environ["RINGFENCE_DOCKER_IMAGE"]}
+
+
+def end_of(home: Path, exec_id: str) -> dict[str, Any]:
+    """Return the record of how an execution ended."""
+    records = [each["record"] for each in told(home, "evidence", "show", exec_id)["records"]]
+    end: dict[str, Any] = next(record for record in records if record["type"] == "exec.end")
+    return end
+
+
+@pytest.fixture(scope="module")
+def lived(docker_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A home in which the command ran something in a container, and what it answered."""
+    home = tmp_path_factory.mktemp("home")
+    return home, told(home, "run", "--isolation", "docker", "-c", WRITE, **engine_words(docker_engine))
+
+
+def test_the_command_runs_code_in_a_container_named_after_the_sandbox(lived: tuple[Path, dict[str, Any]]) -> None:
+    _, answer = lived
+    assert (answer["status"], answer["sandbox_type"], answer["backend"]) == ("succeeded", "docker", "docker")
+    assert answer["stdout"].strip() == answer["sandbox_id"] != socket.gethostname()
+    assert [artifact["path"] for artifact in answer["artifacts"]] == ["a.txt"]
+
+
+def test_the_evidence_names_the_image_by_its_digest_and_has_the_command_line(
+    docker_engine: Engine, lived: tuple[Path, dict[str, Any]]
+) -> None:
+    home, answer = lived
+    end = end_of(home, answer["exec_id"])
+    image = docker_engine.docker("image", "inspect", "--format", "{{.Id}}", os.environ["RINGFENCE_DOCKER_IMAGE"])
+    assert (end["image"], end["image_digest"]) == (os.environ["RINGFENCE_DOCKER_IMAGE"], image.stdout.strip())
+    assert {"--network=none", "--cap-drop=ALL", "--read-only", "--user=1000:1000"} <= set(end["argv"])
+    assert end["argv"][0] == "docker"
+
+
+def test_only_the_three_directories_of_the_workspace_are_mounted(lived: tuple[Path, dict[str, Any]]) -> None:
+    home, answer = lived
+    end = end_of(home, answer["exec_id"])
+    assert [mount["target"] for mount in end["mounts"]] == THREE
+    (source,) = (mount["source"] for mount in end["mounts"] if mount["source"] != "tmpfs")
+    assert Path(source).is_relative_to(home / "boxes")
+    assert [word for word in end["argv"] if "source=" in word or word.startswith(("-v", "--volume"))] == [
+        f"--mount=type=bind,source={source},target=/workspace/inputs,readonly"
+    ]
+
+
+def test_a_result_tells_what_it_was_made_from(lived: tuple[Path, dict[str, Any]]) -> None:
+    _, answer = lived
+    container = answer["isolation"]["container"]
+    assert container["image_digest"].startswith("sha256:")
+    assert [mount["mode"] for mount in container["mounts"]] == ["ro", "rw", "rw"]
+
+
+async def test_a_simple_sandbox_has_a_container_for_every_execution(docker_engine: Engine, tmp_path: Path) -> None:
+    async with DockerSimpleSandbox("s1", home=tmp_path, limits=Limits(memory_bytes=64 << 20)) as sandbox:
+        first = await sandbox.execute(ExecutionRequest("open('kept.txt', 'w').write('1'); print(1)"))
+        second = await sandbox.execute(ExecutionRequest("print(open('kept.txt').read())"))
+        assert (first.sandbox_type, first.stdout, second.stdout) == (SandboxType.DOCKER, "1\n", "1\n")
+        assert first.sandbox_id != second.sandbox_id
+        assert sandbox.pool_pids() == []
+        hungry = await sandbox.execute(ExecutionRequest("x = b'1' * (256 << 20)"))
+        assert hungry.killed_by == "memory"
+        alone = (
+            "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 2)\nexcept OSError as e: print(e.errno)"
+        )
+        assert (await sandbox.execute(ExecutionRequest(alone))).stdout == "101\n"
+
+
+def test_a_simple_sandbox_is_nothing_else() -> None:
+    for argument in ({"isolation": "native"}, {"pool_size": 2}, {"url": "http://127.0.0.1:1"}):
+        with pytest.raises(InvalidRequest, match=f"has no {next(iter(argument))}"):
+            DockerSimpleSandbox(**argument)
+
+
+async def test_a_manager_told_where_the_engine_is_uses_that(docker_engine: Engine, tmp_path: Path) -> None:
+    async with SandboxManager(home=tmp_path, isolation="docker", docker_url=docker_engine.url, pool_size=0) as manager:
+        result = await manager.execute(ExecutionRequest("print(1)"))
+    assert result.stdout == "1\n"
+    assert result.isolation.container is not None
+    assert docker_engine.url in result.isolation.container.argv
+
+
+def test_an_engine_elsewhere_gets_its_inputs_through_the_stream(docker_engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[docker]\nremote = true\n")
+    (tmp_path / "data.txt").write_text("given")
+    program = (
+        "print(open('/workspace/inputs/data.txt').read())\n"
+        "try: open('/workspace/inputs/data.txt', 'w')\nexcept OSError as error: print(error.errno)"
+    )
+    words = ("--isolation", "docker", "--input", str(tmp_path / "data.txt"), "-c", program)
+    answer = told(tmp_path, "run", *words, **engine_words(docker_engine))
+    assert answer["stdout"] in ("given\n13\n", "given\n30\n")
+    assert [mount["source"] for mount in answer["isolation"]["container"]["mounts"]] == ["tmpfs"] * 3
+
+
+def test_the_argv_that_is_kept_holds_no_program(lived: tuple[Path, dict[str, Any]]) -> None:
+    _, answer = lived
+    assert "made" not in json.dumps(answer["isolation"]["container"])
