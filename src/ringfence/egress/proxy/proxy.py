@@ -30,6 +30,8 @@ from ringfence.outcome import Network
 _log = logging.getLogger(__name__)
 MOST_CONNECTIONS: Final = 512
 """Of one box at a time."""
+MOST_IN_ALL: Final = 20_000
+"""Of one run: a program that only ever connects must not make this host knock at a granted one without end."""
 _RESOLVERS: Final = 8
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _ROOM_SECONDS: Final = 0.1
@@ -137,6 +139,7 @@ class Gate:
         """Nothing is accepted before `begin`."""
         self._thread, self._listener, self._rules, self._ledger = thread, listener, rules, ledger
         self._connections: set[asyncio.Task[None]] = set()
+        self._accepted = 0
         self._ended: Future[Network] = Future()
 
     def begin(self) -> None:
@@ -188,7 +191,8 @@ class Gate:
             _log.warning("a box's way out was closed: %s", error)
             self.shut()
             return
-        if len(self._connections) >= MOST_CONNECTIONS:
+        self._accepted += 1
+        if len(self._connections) >= MOST_CONNECTIONS or self._accepted > MOST_IN_ALL:
             self._turn_away(end)
             return
         task = self._thread.loop.create_task(self._serve(end))
@@ -209,7 +213,9 @@ class Gate:
             self._thread.loop.add_reader(self._listener.fileno(), self._accept)
 
     def _turn_away(self, end: socket.socket) -> None:
-        refusal = Refusal(BUSY, "too_many", f"a box has at most {MOST_CONNECTIONS} connections at a time")
+        refusal = Refusal(
+            BUSY, "too_many", f"a box has at most {MOST_CONNECTIONS} connections at a time, {MOST_IN_ALL} in all"
+        )
         self._ledger.end(self._ledger.begin(Entry("", 0, decision=refusal.decision, reason=refusal.reason)))
         with contextlib.suppress(OSError):
             end.send(answer(refusal), socket.MSG_DONTWAIT)
