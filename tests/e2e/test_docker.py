@@ -26,7 +26,7 @@ WRITE = "import socket; open('/output/a.txt', 'w').write('made'); print(socket.g
 THREE = ["/workspace/inputs", "/workspace/work", "/workspace/artifacts"]
 
 
-def engine_words(engine: Engine) -> dict[str, str]:
+def engine_words(engine: Engine) -> dict[str, Any]:
     return {"RINGFENCE_DOCKER_URL": engine.url, "RINGFENCE_DOCKER_IMAGE": os.environ["RINGFENCE_DOCKER_IMAGE"]}
 
 
@@ -169,7 +169,7 @@ def test_an_image_without_python_is_brought_this_machines_own(
     except IsolationUnavailable as refusal:
         pytest.skip(str(refusal))
     (tmp_path / "config.toml").write_text(f'[docker]\nimage = "{bare_image}"\nbring_python = true\n')
-    words = {"RINGFENCE_DOCKER_URL": docker_engine.url}
+    words: dict[str, Any] = {"RINGFENCE_DOCKER_URL": docker_engine.url}
     python = told(tmp_path, "run", "--isolation", "docker", "-c", "import hashlib, json; print(6 * 7)", **words)
     assert python["stdout"] == "42\n"
     shell = told(

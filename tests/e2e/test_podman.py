@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.command_line import told
@@ -68,7 +69,7 @@ def podman() -> Iterator[str]:
 
 
 def test_podman_makes_the_same_boxes(podman: str, tmp_path: Path) -> None:
-    words = {
+    words: dict[str, Any] = {
         "RINGFENCE_DOCKER_COMMAND": podman,
         "RINGFENCE_DOCKER_IMAGE": IMAGE,
         "RINGFENCE_DOCKER_BRING_PYTHON": "true",
