@@ -229,7 +229,7 @@ def required() -> frozenset[str]:
     if os.environ.get("RINGFENCE_USER_RUN") == "follows":
         names.discard("user")
     if os.environ.get("RINGFENCE_USER_RUN") == "second":
-        names -= {"docker", "gvisor"}
+        names -= {"docker", "gvisor", "egress_lab"}
     return frozenset(names)
 
 
