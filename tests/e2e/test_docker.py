@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.command_line import told
 from tests.container_engine import Engine
+from tests.http_service import serving
 
 from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager, SecurityMode
 from ringfence.errors import IsolationUnavailable
@@ -177,3 +178,27 @@ def test_an_image_without_python_is_brought_this_machines_own(
     )
     assert shell["files_written"] == ["a.txt"]
     assert [mount["target"] for mount in python["isolation"]["container"]["mounts"]] == [*THREE, SHOWN_AT]
+
+
+def test_the_file_beside_the_artifacts_of_an_execution_says_what_its_container_was_made_from(
+    docker_engine: Engine, tmp_path: Path
+) -> None:
+    words = {**engine_words(docker_engine), "RINGFENCE_SANDBOX_ISOLATION": "docker"}
+    body = {
+        "project_id": "p1",
+        "exec": {"kind": "python", "command": "python", "args": ["-c", WRITE]},
+        "wait": True,
+    }
+    with serving(tmp_path, **words) as service:
+        ran = service.ask("POST", "/sandbox/execs", body).json
+        detail = service.ask("GET", f"/sandbox/execs/{ran['exec_id']}").json
+        health = service.ask("GET", "/sandbox/health").json
+    (meta_file,) = (tmp_path / "workspace").rglob("meta.json")
+    meta = json.loads(meta_file.read_text())
+    assert (ran["status"], meta["backend"]) == ("succeeded", "docker")
+    assert meta["image"] == detail["image"] == os.environ["RINGFENCE_DOCKER_IMAGE"]
+    assert meta["image_digest"].startswith("sha256:")
+    assert [mount["target"] for mount in meta["docker_mounts"]] == THREE
+    assert "--network=none" in meta["docker_argv"]
+    assert [each["name"] for each in health["backends"]] == ["docker"]
+    assert {each["name"]: each["needed"] for each in health["checks"]}["docker"]
