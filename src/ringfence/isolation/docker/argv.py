@@ -56,6 +56,8 @@ _DOCKER: Final = Dialect(
     "{{.Server.Version}}",
     "--host",
     ("context", "inspect", "--format", "{{.Endpoints.docker.Host}}"),
+    # it would copy the machine's own list of name servers, also where there is no network to ask them through
+    run=("--no-healthcheck", "--dns=127.0.0.1", "--dns-search=."),
 )
 _PODMAN: Final = Dialect(
     "podman",
