@@ -18,7 +18,7 @@ RANGES: tuple[tuple[str, Iterable[int]], ...] = (
         "S1",
         (
             *(7, *range(10, 13), *range(14, 18), *range(21, 26), *range(29, 41), 42, *range(44, 139)),
-            *(144, *range(146, 155), 157, 158),
+            *(*range(139, 155), 157, 158),
         ),
     ),
     ("S2", (7, *range(32, 46), *range(57, 63), 65, 66, 70)),
