@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -101,7 +102,13 @@ class RunDirectory:
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
         """Read artifacts and changes; with a session, do with the changes as `keeping` says: all of them or none."""
-        masked = self._mask(keeping.masks) if keeping.masks else ()
+        try:
+            masked = self._mask(keeping.masks) if keeping.masks else ()
+        except OSError as error:  # without its names: a guest names files after secrets
+            why = f"they could not be searched for secrets ({os.strerror(error.errno or errno.EIO)})"
+            return Harvest(
+                notes=(f"the files of the run are lost: {why}",), changes=FileChanges(complete=False, kept=False)
+            )
         found = self._artifacts(limits, keeping)
         notes = [*masked]
         notes += [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]

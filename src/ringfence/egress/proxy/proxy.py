@@ -11,6 +11,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import socket
 import threading
 from collections.abc import Callable
@@ -29,12 +30,22 @@ from ringfence.outcome import Network
 
 _log = logging.getLogger(__name__)
 MOST_CONNECTIONS: Final = 512
-"""Of one box at a time."""
+"""Of one box at a time, where this process may open enough files."""
 MOST_IN_ALL: Final = 20_000
 """Of one run: a program that only ever connects must not make this host knock at a granted one without end."""
-_RESOLVERS: Final = 8
+_RESOLVERS: Final = 32
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _ROOM_SECONDS: Final = 0.1
+
+
+def most_connections() -> tuple[int, int]:
+    """Return how many connections there may be at a time, of all boxes and of one.
+
+    Each holds two descriptors of this process, which needs as many again for everything else: a guest that opens what
+    it can must leave the runs of others theirs, and other boxes their way out.
+    """
+    of_all = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+    return of_all, max(1, min(MOST_CONNECTIONS, of_all // 4))
 
 
 class Proxy:
@@ -90,11 +101,17 @@ class _Thread:
         self.buffer = new_buffer()
         self.gates: set[Gate] = set()
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="ringfence-names")
-        self.dialler = Dialler(self._resolvers, resolve, make_socket)
+        self._reaching = resolve, make_socket
+        self.most, self.most_of_a_box = most_connections()
+        self.connections = 0
         self._pid = os.getpid()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="ringfence-egress", daemon=True)
         self._thread.start()
+
+    def dialler(self) -> Dialler:
+        """Return what reaches hosts for one box."""
+        return Dialler(self._resolvers, *self._reaching)
 
     def is_ours(self) -> bool:
         """Whether it runs in this process: a forked child has none."""
@@ -138,6 +155,7 @@ class Gate:
     def __init__(self, thread: _Thread, listener: socket.socket, rules: Rules, ledger: Ledger) -> None:
         """Nothing is accepted before `begin`."""
         self._thread, self._listener, self._rules, self._ledger = thread, listener, rules, ledger
+        self._dialler = thread.dialler()
         self._connections: set[asyncio.Task[None]] = set()
         self._accepted = 0
         self._ended: Future[Network] = Future()
@@ -192,15 +210,19 @@ class Gate:
             self.shut()
             return
         self._accepted += 1
-        if len(self._connections) >= MOST_CONNECTIONS or self._accepted > MOST_IN_ALL:
+        thread = self._thread
+        busy = len(self._connections) >= thread.most_of_a_box or thread.connections >= thread.most
+        if busy or self._accepted > MOST_IN_ALL:
             self._turn_away(end)
             return
-        task = self._thread.loop.create_task(self._serve(end))
+        thread.connections += 1
+        task = thread.loop.create_task(self._serve(end))
         self._connections.add(task)
         task.add_done_callback(lambda ended: self._let_go(ended, end))
 
     def _let_go(self, ended: asyncio.Task[None], end: socket.socket) -> None:
         self._connections.discard(ended)
+        self._thread.connections -= 1
         end.close()  # also of one that was cancelled before it began
 
     def _pause(self) -> None:
@@ -213,9 +235,8 @@ class Gate:
             self._thread.loop.add_reader(self._listener.fileno(), self._accept)
 
     def _turn_away(self, end: socket.socket) -> None:
-        refusal = Refusal(
-            BUSY, "too_many", f"a box has at most {MOST_CONNECTIONS} connections at a time, {MOST_IN_ALL} in all"
-        )
+        most = self._thread.most_of_a_box
+        refusal = Refusal(BUSY, "too_many", f"a box has at most {most} connections at a time, {MOST_IN_ALL} in all")
         self._ledger.end(self._ledger.begin(Entry("", 0, decision=refusal.decision, reason=refusal.reason)))
         with contextlib.suppress(OSError):
             end.send(answer(refusal), socket.MSG_DONTWAIT)
@@ -224,7 +245,7 @@ class Gate:
     async def _serve(self, end: socket.socket) -> None:
         thread = self._thread
         wire = Wire(end, thread.buffer)
-        connection = Connection(wire, self._rules, self._ledger, thread.dialler, thread.patience, thread.buffer)
+        connection = Connection(wire, self._rules, self._ledger, self._dialler, thread.patience, thread.buffer)
         await connection.serve()
 
     def _finish(self) -> None:

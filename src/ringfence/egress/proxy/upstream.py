@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from typing import Final
 
 from ringfence.egress.addresses import parsed
@@ -23,6 +23,8 @@ MakeSocket = Callable[[socket.AddressFamily], socket.socket]
 _RESOLVE_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 10.0
 _MOST_ADDRESSES: Final = 64
+_MOST_LOOKUPS: Final = 2
+"""Of one box at a time: who answers for its names may take as long as it likes, and the threads are everybody's."""
 
 
 def plain_socket(family: socket.AddressFamily) -> socket.socket:
@@ -31,11 +33,12 @@ def plain_socket(family: socket.AddressFamily) -> socket.socket:
 
 
 class Dialler:
-    """Reaches hosts on behalf of all runs of one proxy."""
+    """Reaches hosts on behalf of one box."""
 
     def __init__(self, threads: Executor, resolve: Resolve, make_socket: MakeSocket) -> None:
         """`resolve` is asked in `threads`."""
         self._threads, self._resolve, self._make_socket = threads, resolve, make_socket
+        self._turns = asyncio.Semaphore(_MOST_LOOKUPS)
 
     async def reach(self, where: Target, rules: Rules) -> tuple[socket.socket, str]:
         """Return a connection, and the address it leads to.
@@ -53,10 +56,10 @@ class Dialler:
         raise Refusal(BAD_GATEWAY, "connect", f"{where.host} does not answer on port {where.port}")
 
     async def _addresses(self, name: str) -> list[str]:
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_RESOLVE_SECONDS):
-                found = await loop.run_in_executor(self._threads, self._resolve, name)
+                await self._turns.acquire()
+                found = await asyncio.wrap_future(self._looked_up(name))
         except TimeoutError:
             raise Refusal(TOO_LATE, "resolution", f"nobody says in time where {name} is") from None
         except Unavailable:
@@ -64,6 +67,18 @@ class Dialler:
         if not 0 < len(found) <= _MOST_ADDRESSES:
             raise Refusal(BAD_GATEWAY, "resolution", f"{name} has no address")
         return list(found)
+
+    def _looked_up(self, name: str) -> Future[Sequence[str]]:
+        """Have a name looked up; its turn is over when its thread is free, whoever still waits for it."""
+        loop = asyncio.get_running_loop()
+        looking = self._threads.submit(self._resolve, name)
+
+        def over(_: Future[Sequence[str]]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
+                loop.call_soon_threadsafe(self._turns.release)
+
+        looking.add_done_callback(over)
+        return looking
 
     async def _connect(self, address: str, port: int) -> socket.socket:
         family, place = _place(address, port)

@@ -15,6 +15,7 @@ from pathlib import Path
 from ringfence.errors import IsolationUnavailable, Unavailable
 from ringfence.images import archive as archives
 from ringfence.images.archive import Archive
+from ringfence.private_files import private_directory_if_any
 from ringfence.runtimes.places import BOX_PACKAGES
 
 # where boxes mount something, and an image made by somebody else may have nothing
@@ -44,9 +45,10 @@ def unpacked(cache: Path) -> Rootfs:
 
     Raises:
         IsolationUnavailable: None was built.
-        Unavailable: It is damaged, or does not fit on the disk.
+        Unavailable: It is damaged, does not fit on the disk, or lies where somebody else could have put it.
     """
-    built = archives.all_in(cache)
+    with private_directory_if_any(cache) as ours:  # what root unpacks must not be what a user left for it
+        built = [] if ours is None else archives.all_in(cache)
     if not built:
         raise IsolationUnavailable("there is no sandbox image on this machine", fix="ringfence image build")
     return unpack(built[0])
@@ -80,27 +82,36 @@ def unpack(archive: Archive) -> Rootfs:
 def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as tar:
         # Of what we built ourselves and have just seen to be unchanged; even so, nothing of it goes past `target`.
-        tar.extractall(target, _plain(tar), numeric_owner=True)  # noqa: S202
+        tar.extractall(target, _plain(tar, target), numeric_owner=True)  # noqa: S202
     for name in _MOUNT_POINTS:
+        _require_inside(target, name)
         (target / name).mkdir(parents=True, exist_ok=True)
     for says, name in _ALIASES:
+        _require_inside(target, os.path.dirname(name))
         with contextlib.suppress(OSError):  # where the image has one of its own, with something in it
             (target / name).rmdir()
         with contextlib.suppress(FileExistsError):
             (target / name).symlink_to(says)
 
 
-def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Give everything to whoever unpacks it: in a box it then is nobody's. Of devices, gVisor has its own."""
+def _plain(tar: tarfile.TarFile, target: Path) -> Iterator[tarfile.TarInfo]:
+    """Give everything to whoever unpacks it: in a box it then is nobody's. Of devices, gVisor has its own.
+
+    Each member is looked at when those before it are there: a link among them leads the next one wherever it says.
+    """
     for member in tar:
         if member.isdev():
             continue
-        if member.name.startswith("/") or ".." in member.name.split("/"):
-            raise Unavailable(
-                f"{member.name} of the image would lie outside of it", reason="damaged", fix="ringfence image build"
-            )
+        _require_inside(target, os.path.dirname(member.name) if member.issym() else member.name)
+        if member.islnk():
+            _require_inside(target, member.linkname)
         member.uid, member.gid = os.getuid(), os.getgid()
         member.mode &= 0o755
         if member.isdir():
             member.mode |= 0o555  # an empty /root that nobody may enter looks like one that holds something
         yield member
+
+
+def _require_inside(target: Path, name: str) -> None:
+    if os.path.isabs(name) or not Path(os.path.realpath(target / name)).is_relative_to(os.path.realpath(target)):
+        raise Unavailable(f"{name} of the image would lie outside of it", reason="damaged", fix="ringfence image build")
