@@ -22,6 +22,8 @@ from ringfence.errors import InvalidRequest
 LEAST_BYTES: Final = 8
 """A shorter value occurs by chance, and masking it would tear holes into everything else."""
 MOST_BYTES: Final = 16 * 1024
+MOST_SPELLINGS: Final = 1 << 15
+"""Of all secrets of one run: each line, and each text of a secret that is JSON, has some ten."""
 _HEAD: Final = 64
 """So much of a spelling tells it; whoever prints the beginning of a long one prints enough of it to be masked."""
 
@@ -47,6 +49,12 @@ class Masks:
                 )
             for spelling in spellings(value):
                 self._names.setdefault(spelling, f"[secret:{name}]".encode())
+        if len(self._names) > MOST_SPELLINGS:
+            raise InvalidRequest(
+                "the secrets of one run have too many lines, or texts, to be masked in its output",
+                reason="invalid_secret",
+                fix="ask for fewer secrets, or for ones with fewer lines",
+            )
         self._heads: dict[bytes, list[bytes]] = {}
         for spelling in self._names:
             self._heads.setdefault(spelling[:_HEAD], []).append(spelling)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ringfence.authority.caller import LOCAL
@@ -13,7 +13,7 @@ from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
-from ringfence.outcome import Artifact, FileChanges, Layers, OnOutput, Pending, SandboxType
+from ringfence.outcome import Artifact, FileChanges, Layers, Network, OnOutput, Pending, SandboxType
 
 if TYPE_CHECKING:
     from ringfence.attachment import Attachment
@@ -72,6 +72,8 @@ class ExecCtx:
     """Whether nobody waits for it any more; for what works on in a thread."""
     attached: Attachment | None = None
     """Who stays with the run while it runs; a plain run has nobody."""
+    reached: list[Network] = field(default_factory=list)
+    """Where its connections went, for the record of a run that ends without a result."""
 
     async def begun(self) -> None:
         """Have it written down that the execution begins, where anybody writes it down."""

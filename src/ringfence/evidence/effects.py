@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.operation import CodeRun
-from ringfence.outcome import Artifact, BrokerOutcome, Destination, ExecutionResult, Outcome, Pending, SandboxType
+from ringfence.outcome import (
+    Artifact,
+    BrokerOutcome,
+    Destination,
+    ExecutionResult,
+    Network,
+    Outcome,
+    Pending,
+    SandboxType,
+)
 
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation
@@ -50,6 +59,13 @@ def unobserved() -> dict[str, Any]:
         "network": {"destinations": [], "complete": False},
         "processes": {"complete": False},
     }
+
+
+def reached_so_far(networks: Iterable[Network]) -> dict[str, Any]:
+    """Return the member that tells where a run went that ended without a result; nothing, where it had no way out."""
+    known = tuple(networks)
+    places = [{key: _plain(value) for key, value in _told(place)} for each in known for place in each.destinations]
+    return {"network": {"destinations": places, "complete": False}} if known else {}
 
 
 def harmless_text(text: str, *, escaped: str = _CALLERS) -> str:

@@ -21,10 +21,12 @@ from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
     Budget,
+    Destination,
     Effect,
     ExecutionResult,
     FileChanges,
     Layers,
+    Network,
     Outcome,
     Pending,
     SandboxType,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 FORM: Final = 1
 _MOST_HEAD_BYTES = 64 * 1024 * 1024
 _APART = {"status", "stdout_raw", "stderr_raw", "sandbox_type", "isolation", "artifacts", "files_written"}
-_APART |= {"notes", "changes", "pending"}
+_APART |= {"notes", "changes", "pending", "network"}
 _PLAIN = tuple(field.name for field in fields(ExecutionResult) if field.name not in _APART)
 
 
@@ -183,6 +185,7 @@ def _of_run(result: ExecutionResult) -> tuple[dict[str, Any], list[bytes]]:
         "changes": asdict(result.changes),
         "notes": list(result.notes),
         **({} if result.pending is None else {"pending": result.pending.to_dict()}),
+        **({} if result.network is None else {"network": asdict(result.network)}),
         "plain": {name: getattr(result, name) for name in _PLAIN},
     }
     return form, [result.stdout_raw, result.stderr_raw, *(artifact.content for artifact in result.artifacts)]
@@ -204,6 +207,7 @@ def _run_of(form: Mapping[str, Any], blobs: list[bytes]) -> ExecutionResult:
         changes=_changes(form["changes"]),
         notes=tuple(form["notes"]),
         pending=Pending.from_dict(form["pending"]) if "pending" in form else None,
+        network=_network(form["network"]) if "network" in form else None,
     )
     return replace(result, **{name: form["plain"][name] for name in _PLAIN if name in form["plain"]})
 
@@ -217,6 +221,11 @@ def _changes(form: Mapping[str, Any]) -> FileChanges:
         kept=form["kept"],
         denied=tuple(form.get("denied", ())),
     )
+
+
+def _network(form: Mapping[str, Any]) -> Network:
+    places = tuple(Destination(**place) for place in form["destinations"])
+    return Network(places, form["not_shown"], form["complete"])
 
 
 def _of_broker(outcome: BrokerOutcome) -> tuple[dict[str, Any], list[bytes]]:

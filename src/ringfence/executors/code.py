@@ -112,6 +112,7 @@ class CodeExecutor:
                 finally:
                     if way_out is not None:
                         network = await way_out.close()
+                        ctx.reached.append(network)
                 harvest = Harvest()
                 if worker.left_files():
                     harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))

@@ -29,6 +29,7 @@ from ringfence.errors import (
 from ringfence.evidence import records
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.documents import papers_of
+from ringfence.evidence.effects import reached_so_far
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
@@ -297,14 +298,15 @@ class Orchestrator:
         now_ms = self._clock.now_ms()
         if not isinstance(error, RingfenceError):
             # it ran, and nobody knows for how long: all of it is charged
-            return records.end_by_cancelling(begun, now_ms=now_ms)
+            return {**records.end_by_cancelling(begun, now_ms=now_ms), **reached_so_far(ctx.reached)}
         done = error.done if isinstance(error.done, BrokerOutcome) else None
         if metering is not None and done is not None:
             metering.measured(done)
         elif metering is not None and not isinstance(error, TimedOut):
             metering.refused()  # what we refuse or fail at has not run
         error.details["evidence_id"] = ctx.envelope_id
-        return records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=done)
+        ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=done)
+        return {**ended, **reached_so_far(ctx.reached)}
 
     def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
         if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):

@@ -93,7 +93,9 @@ def test_all_outputs_together_have_one_digest() -> None:
     [
         ({}, True),
         ({"isolation": Layers()}, False),
-        ({"sandbox_type": SandboxType.DOCKER}, False),
+        ({"sandbox_type": SandboxType.DOCKER}, True),
+        ({"sandbox_type": SandboxType.DOCKER, "isolation": Layers()}, False),
+        ({"sandbox_type": SandboxType.AIO}, False),
         ({"sandbox_type": SandboxType.SUBPROCESS, "isolation": Layers()}, False),
     ],
 )

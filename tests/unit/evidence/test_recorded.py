@@ -19,10 +19,12 @@ from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
     Budget,
+    Destination,
     Digest,
     Effect,
     ExecutionResult,
     Layers,
+    Network,
     Outcome,
     SandboxType,
     Status,
@@ -35,6 +37,8 @@ LAYERS = st.builds(
     Layers, st.lists(WORDS, max_size=2).map(tuple), st.booleans(), st.booleans(), NUMBERS, NUMBERS, WORDS,
     st.integers(-1, 9), WORDS, st.lists(WORDS, max_size=2).map(tuple),
 )  # fmt: skip
+PLACES = st.builds(Destination, WORDS, NUMBERS, WORDS, WORDS, WORDS, WORDS, NUMBERS, NUMBERS, NUMBERS)
+NETWORKS = st.builds(Network, st.lists(PLACES, max_size=2).map(tuple), NUMBERS, st.booleans())
 RUNS = st.builds(
     ExecutionResult,
     status=st.sampled_from(Status),
@@ -54,6 +58,7 @@ RUNS = st.builds(
     notes=st.lists(WORDS, max_size=2).map(tuple),
     exec_id=WORDS,
     risk=st.none() | WORDS,
+    network=st.none() | NETWORKS,
 )
 VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | WORDS, lambda inner: st.lists(inner, max_size=3))
 BROKERED = st.builds(

@@ -159,6 +159,13 @@ def test_no_two_spellings_are_tried_one_after_the_other() -> None:
     assert widest <= 64
 
 
+def test_more_spellings_than_can_be_masked_in_time_are_refused() -> None:
+    # 32 secrets of 16 KiB, each of short lines, would keep the host busy before anything ran
+    many = {f"S{n}": b"\n".join(b"%02d-%05d" % (n, line) for line in range(1700)) for n in range(32)}
+    with pytest.raises(InvalidRequest):
+        Masks(many)
+
+
 def test_the_beginning_of_a_long_secret_is_masked_too() -> None:
     value = bytes(range(33, 127)) * 20
     shown = masks(value).mask(b"head: " + value[:100] + b"\n")

@@ -18,7 +18,7 @@ from ringfence.evidence import records
 from ringfence.evidence.documents import Document
 from ringfence.operation import CodeRun, Language
 from ringfence.operation.brokered import FsRead, FsWrite
-from ringfence.outcome import BrokerOutcome, Effect, ExecutionResult, Status
+from ringfence.outcome import BrokerOutcome, Destination, Effect, ExecutionResult, Network, Status
 from ringfence.ports import AlsoWrite, ExecCtx
 from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
 
@@ -170,6 +170,40 @@ async def test_a_run_that_is_cancelled_ends_as_cancelled() -> None:
         ("exec.begin", None),
         ("exec.end", "cancelled"),
     ]
+
+
+class Reaching:
+    """A run that has sent something out, and is ended before it can tell."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def capability_domain(self) -> str:
+        return "code"
+
+    async def execute(self, ctx: ExecCtx, _: CodeRun) -> ExecutionResult:
+        await ctx.begun()
+        try:
+            if self._error is not None:
+                raise self._error
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError("nobody ends it but whoever cancels it")
+        finally:
+            ctx.reached.append(Network((Destination("example.com", 443, "allowed", bytes_out=7, count=1),)))
+
+
+@pytest.mark.parametrize("error", [None, ExecutionFailed("it broke")])
+async def test_where_a_run_without_a_result_had_gone_is_in_its_end(error: Exception | None) -> None:
+    # otherwise whoever sends something out and hangs up has been nowhere
+    sink = Steps()
+    task = asyncio.ensure_future(orchestrator_over(Reaching(error), evidence=sink).run(CODE, standard_profile(CODE)))
+    await sink.begun.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    network = sink.records[-1]["network"]
+    assert [(place["host"], place["bytes_out"]) for place in network["destinations"]] == [("example.com", 7)]
+    assert network["complete"] is False
 
 
 async def test_nothing_that_a_run_was_given_or_gave_back_is_in_its_records() -> None:

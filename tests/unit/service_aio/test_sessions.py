@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 import pytest
@@ -143,3 +144,23 @@ def test_what_is_told_to_us_is_not_shown_nor_is_its_beginning() -> None:
     assert carried.shown(b"out" + told({}, {"A": "b"}) + b"put") == b"output"
     assert carried.shown(b"out\x1b]7711;QUJD") == b"out"
     assert carried.shown(b"\x1b]0;title\x07kept") == b"\x1b]0;title\x07kept"
+
+
+async def test_who_edits_elsewhere_lets_no_two_edit_one_project_at_once() -> None:
+    desk, place, elsewhere = Desk(), Place("acme", "one"), Place("acme", "two")
+    lock = desk.edits(place)
+    await lock.acquire()
+    waiting = asyncio.ensure_future(lock.acquire())
+    await asyncio.sleep(0)
+    lock.release()  # nobody holds it now, and one who waits for it has not woken yet
+    desk.edits(elsewhere)
+    assert desk.edits(place) is lock
+    await waiting
+
+
+async def test_what_nobody_edits_is_forgotten() -> None:
+    desk = Desk()
+    for number in range(100):
+        async with desk.edits(Place("acme", str(number))):
+            pass
+    assert len(desk._edits) == 0

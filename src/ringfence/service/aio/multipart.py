@@ -36,7 +36,7 @@ def read_form(content_type: str, body: bytes) -> dict[str, Part]:
         raise InvalidRequest("the body must be multipart/form-data", reason="unsupported_media_type")
     mark = b"--" + (found[1] or found[2]).encode("latin-1", "replace")
     # every boundary begins a line, so the first is given the end of a line that is not there
-    pieces = (b"\r\n" + body).split(b"\r\n" + mark)
+    pieces = (b"\r\n" + body).split(b"\r\n" + mark, _MOST_PARTS + 2)
     if len(pieces) < 3 or pieces[0] or pieces[-1].rstrip(b"\r\n") != b"--" or len(pieces) - 2 > _MOST_PARTS:
         raise _malformed()
     fields: dict[str, Part] = {}

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.service.aio.carried import Carried
@@ -118,7 +119,8 @@ class Desk:
         """There are none yet."""
         self._now = now
         self._sessions: dict[tuple[Place, Kind, str], Session] = {}
-        self._edits: dict[Place, asyncio.Lock] = {}
+        # each is there as long as somebody holds it or waits for it; between two of them it is not locked
+        self._edits: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
         self._watching: set[asyncio.Task[None]] = set()
 
     def opened(self, place: Place, kind: Kind, session_id: str | None, cwd: str | None = None) -> Session:
@@ -176,8 +178,6 @@ class Desk:
 
     def edits(self, place: Place) -> asyncio.Lock:
         """Return what is held while a file of the place is read, changed and written again."""
-        for idle in [other for other, lock in self._edits.items() if other != place and not lock.locked()]:
-            del self._edits[idle]
         return self._edits.setdefault(place, asyncio.Lock())
 
     def watch(self, task: asyncio.Task[None]) -> None:
