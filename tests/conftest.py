@@ -158,6 +158,10 @@ def _docker() -> str | None:
     return container_engine.missing()
 
 
+def _podman() -> str | None:
+    return None if shutil.which("podman") else "podman is not installed"
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
 
@@ -192,6 +196,7 @@ CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
     "docker": _docker,
+    "podman": _podman,
     "gvisor": _gvisor,
     "node": _node,
     "user": _user,
@@ -224,7 +229,7 @@ def required() -> frozenset[str]:
     if os.environ.get("RINGFENCE_USER_RUN") == "follows":
         names.discard("user")
     if os.environ.get("RINGFENCE_USER_RUN") == "second":
-        names -= {"docker", "gvisor"}
+        names -= {"docker", "gvisor", "egress_lab"}
     return frozenset(names)
 
 

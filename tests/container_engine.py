@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -162,10 +163,10 @@ def _start(directory: Path, url: str, options: tuple[str, ...]) -> subprocess.Po
         # A containerd of the machine, where one runs, keeps what is ours apart from what is not.
         *(f"--containerd-namespace={directory.name}", f"--containerd-plugins-namespace={directory.name}-plugins"),
         *("--bridge=none", "--iptables=false", "--ip6tables=false", "--userland-proxy=false"),
-        *((f"--add-runtime=runsc={runsc}",) if runsc else ()),
         *options,
     ]
-    (directory / "daemon.json").write_text("{}")
+    gvisor = {"runsc": {"path": runsc, "runtimeArgs": ["--network=none", "--platform=ptrace"]}} if runsc else {}
+    (directory / "daemon.json").write_text(json.dumps({"runtimes": gvisor}))
     log = directory / "log"
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/")

@@ -65,7 +65,7 @@ def dripping(connection: socket.socket, asked: dict[str, str]) -> None:
 
 
 def endless(connection: socket.socket, asked: dict[str, str]) -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {asked.get('kind', 'text/plain')}\r\n".encode()
     connection.sendall(head + (b"Transfer-Encoding: chunked\r\n\r\n" if asked.get("chunked") else b"\r\n"))
     piece = b"a" * 65536
     framed = b"10000\r\n" + piece + b"\r\n" if asked.get("chunked") else piece

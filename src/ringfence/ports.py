@@ -314,6 +314,10 @@ class Keeping:
 EVERYTHING: Final = Keeping()
 
 
+NO_PROCESS: Final = (1 << 31) - 1
+"""No process has this number: whoever signals it hurts nobody. With -1 it would be every process there is."""
+
+
 class Worker(Protocol):
     """A box that is built, sealed and waiting; it serves one run and is destroyed."""
 

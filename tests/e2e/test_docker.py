@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.command_line import told
 from tests.container_engine import Engine
+from tests.http_service import serving
 
-from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager
+from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager, SecurityMode
+from ringfence.errors import IsolationUnavailable
+from ringfence.isolation.docker.carried import SHOWN_AT, carried_python
 from ringfence.outcome import SandboxType
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(120)]
@@ -21,7 +27,7 @@ WRITE = "import socket; open('/output/a.txt', 'w').write('made'); print(socket.g
 THREE = ["/workspace/inputs", "/workspace/work", "/workspace/artifacts"]
 
 
-def engine_words(engine: Engine) -> dict[str, str]:
+def engine_words(engine: Engine) -> dict[str, Any]:
     return {"RINGFENCE_DOCKER_URL": engine.url, "RINGFENCE_DOCKER_IMAGE": os.environ["RINGFENCE_DOCKER_IMAGE"]}
 
 
@@ -120,3 +126,79 @@ def test_an_engine_elsewhere_gets_its_inputs_through_the_stream(docker_engine: E
 def test_the_argv_that_is_kept_holds_no_program(lived: tuple[Path, dict[str, Any]]) -> None:
     _, answer = lived
     assert "made" not in json.dumps(answer["isolation"]["container"])
+
+
+async def test_with_gvisor_as_its_runtime_the_guest_meets_another_kernel(
+    docker_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "runsc" not in docker_engine.docker("info", "--format", "{{json .Runtimes}}").stdout:
+        pytest.skip("this engine has no gVisor")
+    monkeypatch.setenv("RINGFENCE_DOCKER_RUNTIME", "runsc")
+    async with SandboxManager(
+        home=tmp_path, isolation="docker", pool_size=0, security_mode=SecurityMode.PERMISSIVE
+    ) as manager:
+        result = await manager.execute(ExecutionRequest("import os; print(os.uname().release, os.getuid())"))
+    assert (result.sandbox_type, result.stdout) == (SandboxType.GVISOR, "4.4.0 1000\n")
+    assert result.isolation.seccomp_filters > 0
+
+
+@pytest.fixture(scope="module")
+def bare_image(docker_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image that has a shell and nothing else."""
+    tarball = tmp_path_factory.mktemp("bare") / "bare.tar"
+    needed = subprocess.run(["ldd", "/bin/bash"], capture_output=True, text=True, check=True).stdout
+    with tarfile.open(tarball, "w", dereference=True) as tar:
+        for path in ("/bin/bash", *re.findall(r"/\S+", needed)):
+            tar.add(path)
+    return docker_engine.load(tarball, "ringfence-bare:tests", changes=[])
+
+
+def test_an_image_without_python_is_refused_with_the_fix(
+    docker_engine: Engine, bare_image: str, tmp_path: Path
+) -> None:
+    words = {**engine_words(docker_engine), "RINGFENCE_DOCKER_IMAGE": bare_image}
+    answer = told(tmp_path, "run", "--isolation", "docker", "-c", "print(1)", code=7, **words)
+    assert answer["reason"] == "runtime_missing"
+    assert "bring_python = true" in answer["fix"]
+
+
+def test_an_image_without_python_is_brought_this_machines_own(
+    docker_engine: Engine, bare_image: str, tmp_path: Path
+) -> None:
+    try:
+        carried_python()
+    except IsolationUnavailable as refusal:
+        pytest.skip(str(refusal))
+    (tmp_path / "config.toml").write_text(f'[docker]\nimage = "{bare_image}"\nbring_python = true\n')
+    words: dict[str, Any] = {"RINGFENCE_DOCKER_URL": docker_engine.url}
+    python = told(tmp_path, "run", "--isolation", "docker", "-c", "import hashlib, json; print(6 * 7)", **words)
+    assert python["stdout"] == "42\n"
+    shell = told(
+        tmp_path, "run", "--isolation", "docker", "--language", "bash", "-c", "echo $((6 * 7)) > a.txt", **words
+    )
+    assert shell["files_written"] == ["a.txt"]
+    assert [mount["target"] for mount in python["isolation"]["container"]["mounts"]] == [*THREE, SHOWN_AT]
+
+
+def test_the_file_beside_the_artifacts_of_an_execution_says_what_its_container_was_made_from(
+    docker_engine: Engine, tmp_path: Path
+) -> None:
+    words = {**engine_words(docker_engine), "RINGFENCE_SANDBOX_ISOLATION": "docker"}
+    body = {
+        "project_id": "p1",
+        "exec": {"kind": "python", "command": "python", "args": ["-c", WRITE]},
+        "wait": True,
+    }
+    with serving(tmp_path, **words) as service:
+        ran = service.ask("POST", "/sandbox/execs", body).json
+        detail = service.ask("GET", f"/sandbox/execs/{ran['exec_id']}").json
+        health = service.ask("GET", "/sandbox/health").json
+    (meta_file,) = (tmp_path / "workspace").rglob("meta.json")
+    meta = json.loads(meta_file.read_text())
+    assert (ran["status"], meta["backend"]) == ("succeeded", "docker")
+    assert meta["image"] == detail["image"] == os.environ["RINGFENCE_DOCKER_IMAGE"]
+    assert meta["image_digest"].startswith("sha256:")
+    assert [mount["target"] for mount in meta["docker_mounts"]] == THREE
+    assert "--network=none" in meta["docker_argv"]
+    assert [each["name"] for each in health["backends"]] == ["docker"]
+    assert {each["name"]: each["needed"] for each in health["checks"]}["docker"]

@@ -178,9 +178,11 @@ async def test_an_engine_stopped_in_the_middle_of_a_run_ends_it_as_a_result(own_
     async with SandboxManager(home=tmp_path, isolation="docker", pool_size=0) as manager:
         begun = asyncio.Event()
         loop = asyncio.get_running_loop()
-        running = asyncio.ensure_future(
-            manager.execute(ExecutionRequest(SLEEPER), on_output=lambda *_: loop.call_soon_threadsafe(begun.set))
-        )
+
+        def heard(*_: object) -> None:
+            loop.call_soon_threadsafe(begun.set)
+
+        running = asyncio.ensure_future(manager.execute(ExecutionRequest(SLEEPER), on_output=heard))
         await asyncio.wait_for(begun.wait(), 60)
         await asyncio.to_thread(own_engine.stop)
         result = await asyncio.wait_for(running, 60)

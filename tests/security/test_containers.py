@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_the_proxies_of_the_engines_client_reach_no_guest(
     assert result.exit_code == 0
     assert "hunter2" not in result.stdout
     assert "ada" not in result.stdout
+
+
+@pytest.mark.needs("docker")
+def test_the_name_servers_of_the_machine_are_told_to_no_guest(docker_engine: Engine, tmp_path: Path) -> None:
+    image = os.environ["RINGFENCE_DOCKER_IMAGE"]
+    words = ("run", "--rm", "--network=none", "--entrypoint=cat", image, "/etc/resolv.conf")
+    told = re.findall(r"^(?:nameserver|search) .+$", docker_engine.docker(*words).stdout, re.MULTILINE)
+    assert told  # what every other container is told, network or not
+    result = ringfence.run("print(open('/etc/resolv.conf').read())", isolation="docker", home=tmp_path)
+    assert result.exit_code == 0
+    assert [line for line in told if line in result.stdout] == []
 
 
 @pytest.mark.needs("docker", "root")

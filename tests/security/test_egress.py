@@ -562,6 +562,15 @@ def test_connections_beyond_the_most_are_turned_away_and_those_within_go_on(
         door.close()
 
 
+def test_a_run_cannot_knock_without_end(lab: EgressLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.egress.proxy.proxy.MOST_IN_ALL", 5)
+    door = Door(lab, RULES)
+    try:
+        assert [status_of(door.say(get(f"http://{WEB}/"))) for _ in range(8)] == [200] * 5 + [503] * 3
+    finally:
+        door.close()
+
+
 def test_when_the_proxy_ends_there_is_no_network(lab: EgressLab) -> None:
     door = Door(lab, RULES)
     with door.connect() as open_tunnel:

@@ -479,6 +479,7 @@ async def test_rule_27_headers_are_bounded_in_number_and_size(net: Internet, pat
 async def test_rule_28_a_body_is_bounded_as_it_comes_and_unpacked(net: Internet) -> None:
     assert (await net.refusal("http://web.example.com/claims-much")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/endless")).reason == "too_large"
+    assert net.evidence.records[-1]["budget_used"]["bytes_in"] < 4 * MIB + 200_000, "stopped at the cap, not later"
     assert (await net.refusal("http://web.example.com/endless?chunked=1")).reason == "too_large"
     assert (await net.refusal("http://web.example.com/packed")).reason == "too_large"
     small = Limits(wall_seconds=10, max_bytes_in=100_000)
@@ -567,6 +568,10 @@ async def test_rule_30_content_is_of_a_type_that_is_taken_and_looks_like_it(
     net: Internet, path: str, reason: str
 ) -> None:
     assert (await net.refusal(f"http://web.example.com/{path}")).reason == reason
+
+
+async def test_rule_30_a_type_that_is_not_taken_is_refused_before_any_of_it_is_read(net: Internet) -> None:
+    assert (await net.refusal("http://web.example.com/endless?kind=application/octet-stream")).reason == "mime"
 
 
 async def test_rule_30_the_policy_says_which_types_are_taken(net: Internet) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -490,9 +491,14 @@ def harvested(
         return worker.harvest(limits or Limits(), keeping)
 
 
-def scratch() -> list[str]:
-    import tempfile
+@pytest.fixture(scope="module", autouse=True)
+def a_temporary_directory_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("scratch")))
+        yield
 
+
+def scratch() -> list[str]:
     return [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("ringfence-harvest-")]
 
 

@@ -92,6 +92,16 @@ def third_tier_is_usable(facts: Facts) -> Finding:
     return Finding(check, title, Health.WARN, f"{engine.path}: {engine.problem}", spare)
 
 
+def gvisor_usable(facts: Facts) -> Finding:
+    """What `isolation="gvisor"`, and a policy that asks for that class, would get."""
+    check, title, tool = "box.gvisor", "gVisor boxes", facts.gvisor
+    if tool.usable:
+        return Finding(check, title, Health.OK, f"{tool.path} of {tool.version}")
+    means = "only needed for isolation gvisor: a call that asks for it is refused"
+    status = Health.OK if tool.path is None else Health.WARN
+    return Finding(check, title, status, tool.problem or "not installed", means)
+
+
 def interpreter_is_readable(facts: Facts) -> Finding:
     """The guest runs as another user, so what it starts from must be readable to others."""
     if not facts.interpreter_unreadable:
@@ -236,6 +246,7 @@ CHECKS = (
     container_has_room_for_a_box,
     second_tier_is_usable,
     third_tier_is_usable,
+    gvisor_usable,
     interpreter_is_readable,
 )
 GROUPS = (runtimes_are_there, there_is_room_to_work)

@@ -122,6 +122,8 @@ class Facts:
     bwrap: Tool = Tool()
     engine: Tool = Tool()
     """The container engine that this home names, usable where it has the image."""
+    gvisor: Tool = Tool()
+    """The `runsc` of this machine, usable where there is an image for it."""
     node: Tool = Tool()
     node_strips_types: bool = False
     bash: Tool = Tool()

@@ -69,6 +69,7 @@ def gather(
         vsock=(root / "dev/vsock").exists(),
         engine_sockets=engine_sockets(root, environ),
         bwrap=try_out.bwrap(),
+        gvisor=try_out.gvisor(),
         engine=try_out.engine(Path(state_directory(environ).path), environ),
         node=node,
         node_strips_types=strips_types,

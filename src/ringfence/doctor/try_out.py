@@ -11,8 +11,10 @@ from pathlib import Path
 
 from ringfence.doctor.facts import Tool
 from ringfence.errors import InvalidRequest, IsolationUnavailable
+from ringfence.images.archive import all_in, default_cache
 from ringfence.isolation.docker.configured import engine_settings
 from ringfence.isolation.docker.engine import Engine
+from ringfence.isolation.gvisor import runsc
 from ringfence.runtimes.node import find_node
 
 LANDLOCK_VERSION = 1
@@ -70,6 +72,18 @@ def engine(home: Path, environ: Mapping[str, str]) -> Tool:
     except IsolationUnavailable as refusal:
         return Tool(path, version, problem=f"{refusal}; fix: {refusal.fix}")
     return Tool(path, f"{version}, image {settings.image} ({digest[:19]})", usable=True)
+
+
+def gvisor() -> Tool:
+    """Ask `runsc` for its release, and look for the image that boxes under gVisor are made from."""
+    try:
+        found = runsc.find()
+    except IsolationUnavailable as refusal:
+        return Tool(problem=f"{refusal}; fix: {refusal.fix}")
+    version = f"{found.version}, by {found.platform}"
+    if not all_in(default_cache()):
+        return Tool(found.path, version, problem="there is no sandbox image; fix: ringfence image build")
+    return Tool(found.path, version, usable=True)
 
 
 def node() -> tuple[Tool, bool]:

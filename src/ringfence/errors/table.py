@@ -300,6 +300,7 @@ _VALIDATION_FAILED = {
     "input_closed": Reason("the process no longer reads its input", http_status=409),
     "no_terminal": Reason("the process has no terminal, or cannot be given one", http_status=409),
     "invalid_port": Reason("a port of the request is none"),
+    "invalid_allow_domains": Reason("allow_domains is no list of texts"),
     "invalid_secrets": Reason("secrets is no list of texts"),
     "invalid_secret": Reason("a secret's name, value or place in the box is none"),
     "unknown_secret": Reason("there is no such secret", http_status=404),

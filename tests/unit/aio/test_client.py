@@ -156,7 +156,7 @@ async def test_a_cancelled_run_is_killed_there(service: AIOService) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    (command,) = (each for each in service.commands.values() if "sleep" not in each.line and "main.sh" in each.line)
+    (command,) = (each for each in service.commands.values() if "main.sh" in each.line)
     assert command.process.wait(10) == -9
 
 
@@ -232,3 +232,19 @@ async def test_a_home_that_no_service_has_is_not_believed(service: AIOService, h
     service.scripted["sandbox"] = lambda _: {"success": True, "home_dir": home}
     with pytest.raises(Unavailable):
         await use(service, lambda client: client.home())
+
+
+@pytest.mark.parametrize("padding", ["", "# " + "x" * 40_000, "# é"])
+async def test_a_program_is_the_same_as_a_word_and_as_a_file(service: AIOService, padding: str) -> None:
+    code = f"import sys, beside\nprint(beside.x, sys.argv[1:])\n{padding}"
+    request = ExecutionRequest(code, args=("--a", "b c"), files={"beside.py": "x = 1"})
+    result = await use(service, lambda client: client.execute(request))
+    assert (result.stdout, result.stderr) == ("1 ['--a', 'b c']\n", "")
+
+
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("padding", ["", "// " + "x" * 40_000])
+async def test_javascript_runs_there(service: AIOService, padding: str) -> None:
+    request = ExecutionRequest(f"console.log(require('os').EOL === '\\n', 6*7)\n{padding}", "javascript", args=("a",))
+    result = await use(service, lambda client: client.execute(request))
+    assert (result.stdout, result.stderr) == ("true 42\n", "")

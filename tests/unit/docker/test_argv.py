@@ -97,6 +97,13 @@ def test_a_guest_gets_no_more_than_whoever_asks_has_himself() -> None:
     assert {"--ulimit=nofile=64:64", "--ulimit=fsize=9:9", "--ulimit=sigpending=5:5"} <= set(words)
 
 
+def test_under_gvisor_the_init_is_another_user_than_the_guest_and_has_what_it_takes_to_become_it() -> None:
+    words = run_argv(EngineSettings(runtime="runsc"), PLAN)
+    assert {"--runtime=runsc", "--user=0:0", "--cap-drop=ALL"} <= set(words)
+    added = {word.removeprefix("--cap-add=") for word in words if word.startswith("--cap-add=")}
+    assert added == {"SETUID", "SETGID", "SETPCAP", "KILL"}
+
+
 def test_an_engine_elsewhere_is_given_no_path_of_this_machine() -> None:
     words = run_argv(EngineSettings(url="tcp://far:2376"), replace(PLAN, inputs=None))
     assert words[:4] == ("docker", "--host", "tcp://far:2376", "run")

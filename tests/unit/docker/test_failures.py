@@ -25,6 +25,11 @@ SAID = [
     ),
     ("docker: Error response from daemon: Unknown runtime specified runsc" + HINT, "isolation_unavailable"),
     ('Error: default OCI runtime "runsc" not found: invalid argument', "isolation_unavailable"),
+    (
+        "docker: Error response from daemon: OCI runtime start failed: setting up network: creating "
+        'interfaces from net namespace "/proc/1/ns/net": cannot run with network enabled in root network namespace',
+        "isolation_unavailable",
+    ),
     ("docker: Error response from daemon: mkdir /var/lib/docker/x: no space left on device." + HINT, "engine_full"),
     ("unknown flag: --cgroupns\n\nUsage:  docker run [OPTIONS] IMAGE" + HINT, "engine_too_old"),
     ('"--cgroupns" requires API version 1.41, but the Docker daemon API version is 1.40', "engine_too_old"),

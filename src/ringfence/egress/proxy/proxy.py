@@ -31,6 +31,8 @@ from ringfence.outcome import Network
 _log = logging.getLogger(__name__)
 MOST_CONNECTIONS: Final = 512
 """Of one box at a time, where this process may open enough files."""
+MOST_IN_ALL: Final = 20_000
+"""Of one run: a program that only ever connects must not make this host knock at a granted one without end."""
 _RESOLVERS: Final = 32
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _ROOM_SECONDS: Final = 0.1
@@ -155,6 +157,7 @@ class Gate:
         self._thread, self._listener, self._rules, self._ledger = thread, listener, rules, ledger
         self._dialler = thread.dialler()
         self._connections: set[asyncio.Task[None]] = set()
+        self._accepted = 0
         self._ended: Future[Network] = Future()
 
     def begin(self) -> None:
@@ -206,8 +209,10 @@ class Gate:
             _log.warning("a box's way out was closed: %s", error)
             self.shut()
             return
+        self._accepted += 1
         thread = self._thread
-        if len(self._connections) >= thread.most_of_a_box or thread.connections >= thread.most:
+        busy = len(self._connections) >= thread.most_of_a_box or thread.connections >= thread.most
+        if busy or self._accepted > MOST_IN_ALL:
             self._turn_away(end)
             return
         thread.connections += 1
@@ -230,7 +235,8 @@ class Gate:
             self._thread.loop.add_reader(self._listener.fileno(), self._accept)
 
     def _turn_away(self, end: socket.socket) -> None:
-        refusal = Refusal(BUSY, "too_many", f"a box has at most {self._thread.most_of_a_box} connections at a time")
+        most = self._thread.most_of_a_box
+        refusal = Refusal(BUSY, "too_many", f"a box has at most {most} connections at a time, {MOST_IN_ALL} in all")
         self._ledger.end(self._ledger.begin(Entry("", 0, decision=refusal.decision, reason=refusal.reason)))
         with contextlib.suppress(OSError):
             end.send(answer(refusal), socket.MSG_DONTWAIT)

@@ -12,10 +12,13 @@ from ringfence.operation import Language
 from ringfence.ports import Job
 
 _STARTED: Final = {
-    Language.PYTHON: ("main.py", ("python3", "-X", "utf8")),
-    Language.BASH: ("main.sh", ("bash",)),
-    Language.JAVASCRIPT: ("main.js", ("node",)),
+    Language.PYTHON: ("main.py", ("python3", "-X", "utf8"), "-c"),
+    Language.BASH: ("main.sh", ("bash",), None),
+    Language.JAVASCRIPT: ("main.js", ("node",), "-e"),
 }
+"""What a program is called as a file, what runs it, and the option by which it takes it as a word."""
+_MOST_INLINE: Final = 32 * 1024
+"""A longer program is a file: the kernel takes words of 128 KiB, of which quoting may need half."""
 
 
 WORKSPACE: Final = "/workspace"
@@ -96,17 +99,21 @@ def program(job: Job, place: Place) -> Program:
         RuntimeMissing: No AIO service runs the language.
     """
     require_runtime(job.language)
-    name, argv = _STARTED[job.language]
+    name, argv, option = _STARTED[job.language]
     limits, own, work = job.limits, place.of("job"), place.of("work")
-    words = " ".join(shlex.quote(word) for word in (*argv, f"{own}/{name}", *job.args))
     bounds = {"t": int(limits.cpu_seconds), "n": limits.open_files, "f": limits.file_bytes // 1024}
     one_by_one = "; ".join(f"ulimit -{letter} {max(1, bound)}" for letter, bound in bounds.items())
-    given = dict(job.env)
-    if job.language is Language.PYTHON:
-        # what lies beside a program is imported from where it runs, not from where its text was put
-        given["PYTHONPATH"] = ":".join(filter(None, (work, given.get("PYTHONPATH"))))
+    given, files = dict(job.env), {"stdin": job.stdin}
+    if option is not None and len(job.code) <= _MOST_INLINE and job.code.isascii():
+        # as in every other box: no file of ours in tracebacks, arguments or the path that modules are found by
+        source: tuple[str, ...] = (option, job.code, *(("--",) if option == "-e" and job.args else ()))
+    else:
+        source, files[name] = (f"{own}/{name}",), job.code.encode("utf-8", "surrogateescape")
+        if job.language is Language.PYTHON:
+            given["PYTHONPATH"] = ":".join(filter(None, (work, given.get("PYTHONPATH"))))
+    words = " ".join(shlex.quote(word) for word in (*argv, *source, *job.args))
     return Program(
-        files={name: job.code.encode("utf-8", "surrogateescape"), "stdin": job.stdin},
+        files=files,
         command=f"{{ {one_by_one}; }} 2>/dev/null; exec {words} <{shlex.quote(f'{own}/stdin')}",
         env=given,
         directory=work if job.cwd is None else _inside(job.cwd, place),

@@ -19,12 +19,10 @@ from ringfence.isolation.aio.pool import AIOSandboxPool
 from ringfence.isolation.aio.program import WORKSPACE, Place, Program, program, require_runtime, unpacking
 from ringfence.isolation.stream.harvesting import harvest, lost
 from ringfence.outcome import Layers, OnOutput, SandboxType
-from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, WorkerLost, WorkerSpec
+from ringfence.ports import EVERYTHING, NO_PROCESS, Begin, Ending, Harvest, Job, Keeping, WorkerLost, WorkerSpec
 from ringfence.workspaces.place import check_names
 from ringfence.workspaces.session import SessionWorkspace
 
-_NO_PROCESS: Final = (1 << 31) - 1
-"""No process has this number: whoever signals it hurts nobody. With -1 it would be every process there is."""
 _PIECE: Final = 8 << 20
 _MOST_LIST: Final = 8 << 20
 _MOVE_SECONDS: Final = 120.0
@@ -55,8 +53,8 @@ class AIOWorker:
     backend: str = "aio"
     sandbox_type: SandboxType = SandboxType.AIO
     layers: Layers = LAYERS
-    init_pid: int = _NO_PROCESS
-    worker_pid: int = _NO_PROCESS
+    init_pid: int = NO_PROCESS
+    worker_pid: int = NO_PROCESS
     door: int | None = None
     _files: dict[str, bytes] = field(default_factory=dict, init=False)
     _inputs: dict[str, bytes] = field(default_factory=dict, init=False)
@@ -181,8 +179,8 @@ class AIOWorker:
         return True
 
     def left_files(self) -> bool:
-        """Only what came back tells."""
-        return True
+        """Whether anything came back, or is lost."""
+        return bool(self._back.taped or self._back.why_not)
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
         """Judge what came back as if a container had told of it; what is no tar file of ours is lost."""

@@ -19,6 +19,7 @@ UID: Final = 1000
 OWN_TASKS: Final = 1
 """The worker's init is in the guest's cgroup, and counted there."""
 _LEAST_FILES: Final = 64
+_TO_BECOME_THE_GUEST: Final = ("SETUID", "SETGID", "SETPCAP", "KILL")
 _QUEUED_SIGNALS: Final = 1024
 _TASKS_OF_A_USER: Final = 1 << 15
 """Of all containers together, and no more than the command can still give; `--pids-limit` is what bounds a guest."""
@@ -55,6 +56,8 @@ _DOCKER: Final = Dialect(
     "{{.Server.Version}}",
     "--host",
     ("context", "inspect", "--format", "{{.Endpoints.docker.Host}}"),
+    # it would copy the machine's own list of name servers, also where there is no network to ask them through
+    run=("--no-healthcheck", "--dns=127.0.0.1", "--dns-search=."),
 )
 _PODMAN: Final = Dialect(
     "podman",
@@ -132,7 +135,7 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
         f"--memory-swap={plan.memory_bytes}",  # as much as the memory alone: no swap
         f"--cpus={plan.cpus or _CPUS:g}",
         *(f"--ulimit={name}={most}:{most}" for name, most in _limits(dialect, plan).items()),
-        f"--user={UID}:{UID}",
+        *_who(settings),
         "--workdir=/workspace/work",
         "--log-driver=none",
         "--stop-timeout=1",
@@ -154,6 +157,14 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     ]
     program, *arguments = plan.program
     return (*words, f"--entrypoint={program}", settings.image, *arguments)
+
+
+def _who(settings: EngineSettings) -> tuple[str, ...]:
+    if not settings.is_gvisor:
+        return (f"--user={UID}:{UID}",)
+    # gVisor's kernel lets a guest look into an init of its own user, so there the init is another: root of that kernel,
+    # with what it takes to become the guest. None of it is the host's.
+    return ("--user=0:0", *(f"--cap-add={name}" for name in _TO_BECOME_THE_GUEST))
 
 
 def _limits(dialect: Dialect, plan: Plan) -> dict[str, int]:

@@ -17,7 +17,8 @@ from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable, RuntimeMissing
 from ringfence.isolation.docker import observing, reaper
-from ringfence.isolation.docker.argv import Plan, mounts_of, run_argv
+from ringfence.isolation.docker.argv import UID, Plan, mounts_of, run_argv
+from ringfence.isolation.docker.carried import carried_python
 from ringfence.isolation.docker.container import Ended, Running, Undertaker, launch
 from ringfence.isolation.docker.engine import PATIENCE_SECONDS, Engine, hung
 from ringfence.isolation.docker.failures import explain, lacks_interpreter
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ringfence.isolation.stream.host import StreamWorker
     from ringfence.workspaces.session import SessionWorkspace
 
-_GVISOR: Final = "runsc"
 _ANSWERS_PER_START: Final = 4  # an engine takes longer to start a container than to answer a question
 _BOOT_WORD: Final = "<the worker's boot>"
 
@@ -111,6 +111,11 @@ class DockerBackend:
             if not Path(spec.packages).is_dir():
                 raise IsolationUnavailable(f"{spec.packages} is not there to be shown in a container")
             shown += ((spec.packages, str(BOX_PACKAGES)),)
+        program: tuple[str, ...] = COMMAND
+        if self._settings.bring_python:
+            brought = carried_python()
+            shown += (brought.shown,)
+            program = (*brought.words, *COMMAND[1:])
         if shown and remote:
             raise IsolationUnavailable(
                 "a container engine on another machine can be shown none of this one's directories",
@@ -132,7 +137,7 @@ class DockerBackend:
             inputs=inputs,
             shown=shown,
             labels=reaper.labels(self._home),
-            program=COMMAND,
+            program=program,
         )
 
     def _session_of(self, spec: WorkerSpec) -> SessionWorkspace | None:
@@ -150,13 +155,14 @@ class DockerBackend:
                 plan.spec,
                 sandbox_id=plan.name,
                 backend=self.name,
-                sandbox_type=SandboxType.GVISOR if self._is_gvisor() else SandboxType.DOCKER,
+                sandbox_type=SandboxType.GVISOR if self._settings.is_gvisor else SandboxType.DOCKER,
                 limits=self._limits,
                 inputs=plan.inputs,
                 session=session,
                 observe=lambda hello: self._observe(hello, running, plan, argv),
                 on_discard=lambda: self._give_back(running),
                 seconds=self._start_seconds,
+                guest_id=UID if self._settings.is_gvisor else None,
             )
             worker.init_pid, worker.worker_pid = running.pids
             running.is_parked = True
@@ -173,14 +179,11 @@ class DockerBackend:
                 case Ended.OTHERWISE:
                     raise
 
-    def _is_gvisor(self) -> bool:
-        return self._settings.runtime is not None and Path(self._settings.runtime).name.startswith(_GVISOR)
-
     def _refusal(self, said: str) -> IsolationUnavailable | RuntimeMissing:
         if lacks_interpreter(said):
             return RuntimeMissing(
                 f"the image {self._settings.image} has no python3, which parks a worker in it",
-                fix="use an image with python3 3.8 or newer: `ringfence image build` makes one",
+                fix="use an image with python3 3.8 or newer, or say `bring_python = true` under [docker]",
             )
         with self._lock:
             self._is_remote = None  # the engine is to be met again: it may have been replaced
@@ -195,6 +198,9 @@ class DockerBackend:
             argv=tuple(_BOOT_WORD if word == BOOT else word for word in argv),
             mounts=mounts_of(plan),
         )
+        if self._settings.is_gvisor:
+            running.pidfd = observing.open_process(container)
+            return replace(observing.of_gvisor(container, hello, self._host_namespaces), container=made_from)
         sight = observing.sight_of(container, hello.worker_pid)
         if sight is None:
             return Layers(notes=(observing.NOT_OBSERVED, *hello.notes), container=made_from)

@@ -7,6 +7,7 @@ image = "ringfence/sandbox:latest"         # RINGFENCE_DOCKER_IMAGE
 runtime = "runsc"                          # RINGFENCE_DOCKER_RUNTIME
 seccomp = "/etc/ringfence/seccomp.json"    # RINGFENCE_DOCKER_SECCOMP
 readonly_root = true                       # RINGFENCE_DOCKER_READONLY_ROOT
+bring_python = false                       # RINGFENCE_DOCKER_BRING_PYTHON
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ _KEYS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[str], Any]]]] = 
     "image": (_text, str),
     "runtime": (_text, str),
     "seccomp": (_path, str),
+    "bring_python": (_switch, lambda text: _SWITCH.get(text.lower(), text)),
     "readonly_root": (_switch, lambda text: _SWITCH.get(text.lower(), text)),
     "remote": (_switch, lambda text: _SWITCH.get(text.lower(), text)),
 }

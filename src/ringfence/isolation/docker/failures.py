@@ -53,6 +53,12 @@ COMPLAINTS: Final = (
         "register it with the engine, or leave out docker.runtime",
     ),
     _complaint(
+        r"cannot run with network enabled in root network namespace",
+        "isolation_unavailable",
+        "the container engine starts gVisor as if containers had a network",
+        'give the runtime "runtimeArgs": ["--network=none"] in the engine\'s daemon.json',
+    ),
+    _complaint(
         r"no such image|unable to find image|image not known|not found: manifest|failed to resolve reference"
         r"|image .{0,200}not available with reference|short-name .{0,200}did not resolve",
         "image_missing",

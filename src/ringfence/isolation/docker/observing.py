@@ -58,6 +58,29 @@ def require_layers(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layer
     return describe(sight, hello, host)
 
 
+def of_gvisor(container: engine.Container, hello: Hello, host: Mapping[str, str]) -> Layers:
+    """Return what is seen of gVisor's kernel, where the guest's system calls end; how strong that is, others judge."""
+    try:
+        membership = observe.membership(container.pid)
+        seen, _ = _look(container.pid, container)
+        if container.id.encode() not in membership or membership != observe.membership(container.pid):
+            return Layers(notes=(NOT_OBSERVED, *hello.notes))
+    except (OSError, ValueError):
+        return Layers(notes=(NOT_OBSERVED, *hello.notes))
+    status = seen.status
+    return Layers(
+        namespaces=tuple(kind for kind, name in seen.namespaces.items() if name and name != host[kind]),
+        capabilities_empty=all(int(value, 16) == 0 for name, value in status.items() if name.startswith("Cap")),
+        no_new_privs=status.get("NoNewPrivs") == "1",
+        seccomp_filters=int(status.get("Seccomp_filters", 1)) if status.get("Seccomp") == "2" else 0,
+        landlock_abi=hello.landlock_abi,
+        cgroup=_kind_of(membership),
+        host_uid=int(status["Uid"].split("\t")[0]),
+        memory_limit="cgroup" if _kind_of(membership) != "none" else "none",
+        notes=hello.notes,
+    )
+
+
 def sight_of(container: engine.Container, worker_pid: int) -> Sight | None:
     """Look at the container's processes; None where they are none of this machine's."""
     if container.pid <= 0:
@@ -110,7 +133,7 @@ def describe(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
     notes = [] if "user" in own else [NO_USER_NAMESPACE]
     if not sight.is_complete:
         notes.append(NAMESPACES_TOLD)
-    kind = "v1" if _MEMORY_V1.search(sight.membership) else "v2" if _UNIFIED.search(sight.membership) else "none"
+    kind = _kind_of(sight.membership)
     return Layers(
         namespaces=own,
         capabilities_empty=True,
@@ -122,6 +145,10 @@ def describe(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
         memory_limit="cgroup" if kind != "none" else "none",
         notes=(*notes, *hello.notes),
     )
+
+
+def _kind_of(membership: bytes) -> str:
+    return "v1" if _MEMORY_V1.search(membership) else "v2" if _UNIFIED.search(membership) else "none"
 
 
 def open_process(container: engine.Container) -> int | None:

@@ -15,6 +15,7 @@ SANDBOX_IMAGE: Final = "ringfence/sandbox:latest"
 # an image or a runtime that began with a dash would be read as an option of the engine's command
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}", re.ASCII)
 _RUNTIME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)
+_GVISOR: Final = "runsc"
 _PROGRAMS: Final = ("docker", "podman", "nerdctl")
 _SCHEMES: Final = ("unix://", "tcp://", "ssh://", "npipe://", "fd://", "http://", "https://")
 
@@ -38,6 +39,8 @@ class EngineSettings:
     """The profile to hold containers to; without one it is ours."""
     readonly_root: bool = True
     """Whether the image's own files cannot be written; off only for images that cannot live with it."""
+    bring_python: bool = False
+    """Whether this machine's own interpreter is shown in the container, for images that have none."""
     remote: bool | None = None
     """Whether the engine is on another machine, and sees none of our files; without a word its address decides."""
 
@@ -67,6 +70,11 @@ class EngineSettings:
                 reason="invalid_value",
                 fix="use unix:///var/run/docker.sock, or leave it out for the command's own default",
             )
+
+    @property
+    def is_gvisor(self) -> bool:
+        """Whether the engine's runtime is gVisor, by the name it goes by everywhere."""
+        return self.runtime is not None and Path(self.runtime).name.startswith(_GVISOR)
 
     @property
     def program(self) -> str:

@@ -23,7 +23,7 @@ from ringfence.isolation.stream.feeding import WindowFeed
 from ringfence.isolation.stream.line import Line, Talk
 from ringfence.isolation.stream.running import Conversation, Farewell
 from ringfence.outcome import Layers, OnOutput, SandboxType
-from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, WorkerLost, WorkerSpec
+from ringfence.ports import EVERYTHING, NO_PROCESS, Begin, Ending, Harvest, Job, Keeping, WorkerLost, WorkerSpec
 
 if TYPE_CHECKING:
     from ringfence.isolation.stream.controls import StreamControls
@@ -49,9 +49,9 @@ class StreamWorker:
     takes_inputs: bool
     """Whether inputs that came through the stream cannot be changed inside."""
     on_discard: Callable[[], None]
-    init_pid: int = -1
+    init_pid: int = NO_PROCESS
     """The first process of the container, as the host numbers it, where its backend can tell."""
-    worker_pid: int = -1
+    worker_pid: int = NO_PROCESS
     door: int | None = None
     """A container has no way out yet."""
     _used: bool = field(default=False, init=False)

@@ -54,9 +54,8 @@ def test_a_changed_byte_never_makes_it_another_host(at: int, byte: int) -> None:
     changed = WHOLE[:at] + bytes((byte,)) + WHOLE[at + 1 :]
     with contextlib.suppress(Refusal):
         hello.require_name(HOST, changed)
-    with pytest.raises(Refusal):
-        if not hello.require_name("other.example.com", changed):
-            raise Refusal(403, "sni", "it is not all there")
+    with contextlib.suppress(Refusal):
+        assert not hello.require_name("other.example.com", changed)
 
 
 @given(st.binary(max_size=200))

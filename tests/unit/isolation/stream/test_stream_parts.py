@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import socket
+import subprocess
 import zlib
 from collections import deque
 from pathlib import Path
@@ -22,6 +23,7 @@ from ringfence.isolation.stream import parking, wire
 from ringfence.isolation.stream.boot import BOOT, bundle
 from ringfence.isolation.stream.channels import Channel, numbered
 from ringfence.isolation.stream.inside_meter import Meter
+from ringfence.isolation.stream.inside_relay import _groups_of
 from ringfence.isolation.stream.parking import Hello, park
 from ringfence.isolation.stream.running import Farewell
 from ringfence.operation import Language
@@ -116,6 +118,18 @@ def test_counters_of_a_whole_machine_are_not_taken_for_the_containers(tmp_path: 
 def test_a_farewell_is_read_with_what_nobody_counted() -> None:
     assert Farewell.read(b"9 1 2 -1 -1 0 1") == Farewell(9, 1, 2, None, None, False, True)
     assert Farewell.read(b"256 1 2 3 0 1 0") == Farewell(256, 1, 2, 3, 0, True, False)
+
+
+def test_the_groups_of_a_session_are_found_where_a_terminal_does_not_tell() -> None:
+    command = "set -m; sleep 100 & echo $!; read; kill %1; wait"
+    with subprocess.Popen(
+        ["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
+    ) as shell:
+        assert shell.stdout is not None
+        job = int(shell.stdout.readline())
+        assert _groups_of(shell.pid) == {shell.pid, job}
+        shell.communicate("\n")
+    assert _groups_of(shell.pid) == set()
 
 
 # --- connections ---
