@@ -24,6 +24,8 @@ LEAST_BYTES: Final = 8
 MOST_BYTES: Final = 16 * 1024
 MOST_SPELLINGS: Final = 1 << 15
 """Of all secrets of one run: each line, and each text of a secret that is JSON, has some ten."""
+PIECE_BYTES: Final = 1 << 16
+"""No more is searched in one go: meanwhile no other thread of this process moves."""
 _HEAD: Final = 64
 """So much of a spelling tells it; whoever prints the beginning of a long one prints enough of it to be masked."""
 
@@ -71,6 +73,14 @@ class Masks:
 
     def mask(self, data: bytes) -> bytes:
         """Return all of `data` with names in the place of values."""
+        if len(data) <= PIECE_BYTES:
+            return self.whole(data)
+        masker = self.stream()
+        pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+        return b"".join((*map(masker.add, pieces), masker.finish()))
+
+    def whole(self, data: bytes) -> bytes:
+        """Return `data` masked in one go; for what is known to be short."""
         return self._cut(data, more=False)[0]
 
     def mask_text(self, text: str) -> str:
@@ -139,7 +149,7 @@ class Masker:
 
     def finish(self) -> bytes:
         """Return what was held back; nothing more comes."""
-        rest, held, self._held = self._masks.mask(self._held), self._held, b""
+        rest, held, self._held = self._masks.whole(self._held), self._held, b""
         self.found = self.found or rest != held
         return rest
 

@@ -75,6 +75,9 @@ class NetExecutor:
         try:
             async with _lane_of(profile.tenant):
                 found = await retriever.fetch(ask, self._rules(profile, ask), trail)
+            if masks is not None:  # a server that echoes what it was sent must not make it known
+                masked = await while_wanted(profile.tenant, masks.mask, found.content)
+                found = replace(found, content=masked)
         except asyncio.CancelledError:
             ctx.reached.append(_reached(trail, masks))
             raise
@@ -84,8 +87,6 @@ class NetExecutor:
                 error.args = (masks.mask_text(str(error)),)
                 error.details = _hidden(error.details, masks)
             raise
-        if masks is not None:  # a server that echoes what it was sent must not make it known
-            found = replace(found, content=masks.mask(found.content))
         out = _hidden({**_told(found, trail), **_shown(found, inline=profile.output_inline)}, masks)
         content = found.content if profile.output_inline else None
         return BrokerOutcome("net_http", out, content, _used(trail), _effects(trail, masks))

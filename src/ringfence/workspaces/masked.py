@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from ringfence.masking import PIECE_BYTES
 from ringfence.private_files import write_all
 from ringfence.workspaces.commit import parent_of, remove
 from ringfence.workspaces.tree import Entry, Walk
@@ -15,7 +16,6 @@ from ringfence.workspaces.tree import Entry, Walk
 if TYPE_CHECKING:
     from ringfence.masking import Masks
 
-_CHUNK: Final = 1 << 20
 _MOST_ENTRIES: Final = 200_000
 _MOST_DEPTH: Final = 128
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -110,7 +110,7 @@ def _contents(fd: int) -> Iterator[bytes]:
         position = os.lseek(fd, start, os.SEEK_HOLE)
         os.lseek(fd, start, os.SEEK_SET)
         left = position - start
-        while left and (chunk := os.read(fd, min(_CHUNK, left))):
+        while left and (chunk := os.read(fd, min(PIECE_BYTES, left))):
             left -= len(chunk)
             yield chunk
 
@@ -124,7 +124,7 @@ def _rewrite(entry: Entry, masks: Masks) -> None:
         copy = os.open(draft, flags, 0o600, dir_fd=entry.parent_fd)
         try:
             masker = masks.stream()
-            while chunk := os.read(fd, _CHUNK):
+            while chunk := os.read(fd, PIECE_BYTES):
                 write_all(copy, masker.add(chunk))
             write_all(copy, masker.finish())
             os.fchmod(copy, stat.S_IMODE(entry.status.st_mode))

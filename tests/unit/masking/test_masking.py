@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ringfence import masking
 from ringfence.errors import InvalidRequest
-from ringfence.masking import LEAST_BYTES, MOST_BYTES, Masks, leaves, spellings
+from ringfence.masking import LEAST_BYTES, MOST_BYTES, PIECE_BYTES, Masks, leaves, spellings
 
 VALUE = b'k9$Qz+/7"t\\w-secret_value~42'
 NAME = b"[secret:TOKEN]"
@@ -164,6 +164,26 @@ def test_more_spellings_than_can_be_masked_in_time_are_refused() -> None:
     many = {f"S{n}": b"\n".join(b"%02d-%05d" % (n, line) for line in range(1700)) for n in range(32)}
     with pytest.raises(InvalidRequest):
         Masks(many)
+
+
+def test_no_more_than_a_piece_is_searched_in_one_go() -> None:
+    # the interpreter lets no other thread run while it searches, and an answer may have many megabytes
+    known = masks()
+    searched: list[int] = []
+
+    class Counting:
+        def __init__(self, pattern: re.Pattern[bytes]) -> None:
+            self._pattern = pattern
+
+        def search(self, data: bytes, at: int) -> re.Match[bytes] | None:
+            searched.append(len(data) - at)
+            return self._pattern.search(data, at)
+
+    assert known._pattern is not None
+    known._pattern = Counting(known._pattern)  # type: ignore[assignment]
+    filler = b"x" * (PIECE_BYTES - 3)
+    assert known.mask((filler + VALUE) * 5) == (filler + NAME) * 5
+    assert max(searched) <= PIECE_BYTES + len(VALUE)
 
 
 def test_the_beginning_of_a_long_secret_is_masked_too() -> None:
