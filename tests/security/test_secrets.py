@@ -203,3 +203,31 @@ def test_the_command_takes_a_value_from_stdin_alone_and_shows_it_never(tmp_path:
     assert ask("revoke", "TOKEN").returncode == 0
     gone = ask("revoke", "TOKEN")
     assert (gone.returncode, "there is no secret TOKEN" in gone.stderr) == (2, True)
+
+
+HIDING = """
+import os
+v = os.environ['TOKEN']
+for top in ('/workspace/work', '/workspace/artifacts'):
+    os.makedirs(f'{top}/{v}')  # it has a slash, and so makes two names
+    os.makedirs(f'{top}/closed/inner')
+    open(f'{top}/closed/inner/file', 'w').write(v)
+    os.symlink(v, f'{top}/closed/link')
+    open(f'{top}/plain', 'w').write('plain')
+    for path in (f'{top}/closed/inner', f'{top}/closed', os.path.dirname(f'{top}/{v}')):
+        os.chmod(path, 0o500)
+os.chmod('/workspace/work/closed', 0)
+"""
+
+
+@pytest.mark.guarantee(20)
+def test_a_secret_is_found_in_paths_and_behind_closed_directories(run: Run, home: Path) -> None:
+    result = run(HIDING, secrets=["TOKEN=env"], session_id="s")
+    assert result.success, result.error
+    assert "work/plain" in {f"work/{path}" for path in result.files_written}
+    assert VALUE not in repr(result)
+    assert VALUE.encode() not in everything_in(home)
+    names = [str(path.relative_to(home)) for path in home.rglob("*")]
+    assert not any(VALUE in name for name in names)
+    links = [str(path.readlink()) for path in home.rglob("*") if path.is_symlink()]
+    assert VALUE not in links
