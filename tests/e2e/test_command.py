@@ -117,10 +117,10 @@ def test_a_shell_command_of_one_word_is_a_script() -> None:
     assert ringfence("shell", "--", "echo hi | tr a-z A-Z; exit 0").stdout == b"HI\n"
 
 
-def test_what_this_version_has_not_got_is_refused_and_nothing_runs() -> None:
-    done = ringfence("run", "--secret", "TOKEN", "-c", "print('ran')")
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert b"not_in_this_version" in done.stderr
+def test_a_secret_that_no_policy_lends_is_refused_and_nothing_runs() -> None:
+    done = ringfence("run", "--secret", "TOKEN=env", "-c", "print('ran')")
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert b"lends no secret TOKEN" in done.stderr
 
 
 def test_a_host_that_no_policy_grants_is_refused_and_nothing_runs() -> None:
