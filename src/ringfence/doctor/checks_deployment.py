@@ -11,7 +11,7 @@ _NOT_SEEN_FROM_HERE = (
     ("S1-145", "policy file", "each call names its own; 'ringfence policy lint FILE' checks it"),
     ("S1-146", "pool health", "a running service tells: GET /sandbox/health"),
     ("S1-147", "resource use", "a running service tells of each sandbox: GET /metrics"),
-    ("S1-148", "network connections", "arrives with the egress proxy"),
+    ("S1-148", "network connections", "a running service tells: sandbox_egress_total of GET /metrics"),
 )
 
 
