@@ -20,7 +20,7 @@ import pytest
 from ringfence import Limits, Process, SandboxManager, Status
 from ringfence.authority.caller import Caller
 from ringfence.errors import InvalidRequest, QuotaExceeded
-from ringfence.isolation.linux.attached import MOST_UNREAD
+from ringfence.isolation.company import MOST_UNREAD
 from ringfence.processes.running import KEPT_BYTES, MOST_SENT
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.guarantee(4, 7, 8, 10, 24)]

@@ -16,19 +16,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ringfence.attachment import Attachment, Observed
-from ringfence.errors import CapabilityBlocked, InvalidRequest
-from ringfence.isolation.capture import Capture, Overheard
+from ringfence.attachment import Attachment
+from ringfence.errors import CapabilityBlocked
+from ringfence.isolation.company import MOST_UNREAD, Company, Inflow
 from ringfence.isolation.protocol import Decoder, Kind
-from ringfence.outcome import OnOutput
 from ringfence.ports import WorkerLost
 
 if TYPE_CHECKING:
     from ringfence.isolation.linux.parked import ParkedWorker
     from ringfence.isolation.linux.passage import Passage
-
-MOST_UNREAD = 256 * 1024
-"""How much input waits on our side for a guest that does not read; whoever sends more waits."""
 
 _CHUNK = 4096
 _PTMX = os.makedev(5, 2)
@@ -36,11 +32,12 @@ _TIOCSIG = 0x40045436
 _FROM_A_KEYBOARD = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP})
 _TO_THE_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, since Linux 6.9
 _ANCILLARY = socket.CMSG_SPACE(struct.calcsize("3i")) + socket.CMSG_SPACE(struct.calcsize("i"))
-_END_OF_INPUT = b"\x04"
 
 
-class Attached:
-    """Implements `ports.Controls` for boxes that share this kernel."""
+class Attached(Company):
+    """Implements `attachment.Controls` for boxes that share this kernel."""
+
+    feed: LiveFeed
 
     def __init__(self, worker: ParkedWorker, loop: asyncio.AbstractEventLoop, attachment: Attachment) -> None:
         """Take hold of the waiting worker.
@@ -48,18 +45,14 @@ class Attached:
         Raises:
             WorkerLost: It is gone.
         """
+        super().__init__(worker, loop, attachment)
         self._worker = worker
-        self._loop = loop
-        self._attachment = attachment
-        self.terminal = attachment.terminal
         self.job = worker.job
         self.feed = LiveFeed(loop, self._stir)
         self._decoder = Decoder(limit=_CHUNK)
         self._hear_from: Callable[[int], None] | None = None
         self._started = False
         self._outer = -1
-        self._over = False
-        self._last_stir = loop.time()
         self._passage: Passage | None = None
         self._pidfd = _hold(worker.worker_pid, worker.job)
         if attachment.ports:
@@ -87,28 +80,6 @@ class Attached:
                 os.close(fd)
         self._outer = self._pidfd = -1
 
-    @property
-    def observed(self) -> Observed:
-        """The box it runs in, as the host saw it when it was sealed."""
-        worker = self._worker
-        return Observed(worker.sandbox_id, worker.sandbox_type, worker.backend, worker.layers)
-
-    def capture(self, name: str, cap: int, on_output: OnOutput | None) -> Capture:
-        """Return a capture that also lets the attached one hear everything, however much that is."""
-        return Overheard(name, cap, on_output, self._hear)
-
-    def _hear(self, name: str, data: bytes) -> None:
-        self._stir()
-        self._attachment.hear(name, data)
-
-    def _stir(self) -> None:
-        self._last_stir = self._loop.time()
-
-    async def announce(self, first: bytes) -> None:
-        """Hand the controls over, with `first` as the beginning of the guest's input."""
-        self.feed.put(first)
-        await self._attachment.attach(self)
-
     def begin(self, hear_from: Callable[[int], None]) -> None:
         """Have the input flow as soon as there is somewhere to put it; a terminal is told of by `hear_from`."""
         self._hear_from = hear_from
@@ -117,11 +88,6 @@ class Attached:
             streams = self._worker.streams
             self.feed.flow_into(streams.stdin, owned=True)
             streams.stdin = -1
-
-    def exceeded(self) -> str | None:
-        """Name the limit on silence when it has been reached."""
-        idle = self._attachment.idle_seconds
-        return "idle_timeout" if idle is not None and self._loop.time() - self._last_stir >= idle else None
 
     def listen(self) -> bool:
         """Take what the worker says before it becomes the guest; False when it has said all it will."""
@@ -156,22 +122,9 @@ class Attached:
         self.feed.flow_into(fd, owned=False)
         self._hear_from(fd)
 
-    async def send(self, data: bytes) -> None:
-        """Give `data` to the guest's input, all of it or nothing."""
-        await self.feed.send(data)
-
-    async def end_input(self) -> None:
-        """End the guest's input once it has what was sent; a terminal is told by the character for it."""
-        if self.terminal is not None:
-            await self.feed.send(_END_OF_INPUT)
-        else:
-            self.feed.end_when_empty()
-
     def resize(self, rows: int, columns: int) -> None:
         """Give the terminal another size; the kernel tells the guest."""
-        if self.terminal is None:
-            raise InvalidRequest("the process has no terminal", reason="no_terminal")
-        self._require_life()
+        self._require_terminal()
         self.terminal = rows, columns
         if self._outer >= 0:
             fcntl.ioctl(self._outer, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
@@ -191,15 +144,6 @@ class Attached:
                 # an older kernel; by the group's number it could be somebody else's by now
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    def kill(self, why: str) -> None:
-        """End everything in the box, while it is this run's."""
-        if not self._over:
-            self._worker.kill(why)
-
-    def _require_life(self) -> None:
-        if self._over:
-            raise InvalidRequest("the process is over", reason="process_ended")
-
     def connect(self, port: int) -> int:
         """Return a connection to a port of the box's own loopback."""
         if self._passage is None or port not in self._attachment.ports:
@@ -211,27 +155,19 @@ class Attached:
         return self._passage.connect(port)
 
 
-class LiveFeed:
-    """Writes input as it comes and as fast as the guest reads it, and holds no more than a little."""
+class LiveFeed(Inflow):
+    """Writes input as it comes to a descriptor of the guest's."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_written: Callable[[], None]) -> None:
         """Nothing flows before there is somewhere to."""
-        self._loop = loop
+        super().__init__(loop)
         self._on_written = on_written
         self._fd = -1
         self._owned = False
-        self._unread = bytearray()
-        self._ending = False
-        self._closed = False
         self._watched = False
-        self._waiting: list[asyncio.Future[None]] = []
 
     def begin(self) -> None:
         """Do nothing: it flows since the guest's input was there."""
-
-    def put(self, data: bytes) -> None:
-        """Have `data` written first."""
-        self._unread += data
 
     def flow_into(self, fd: int, *, owned: bool) -> None:
         """Write to `fd` from now on, and close it at the end if it is `owned`."""
@@ -241,31 +177,7 @@ class LiveFeed:
             return
         self._fd, self._owned = fd, owned
         os.set_blocking(fd, False)
-        self._write()
-
-    async def send(self, data: bytes) -> None:
-        """Take `data` whole, once there is room.
-
-        Raises:
-            InvalidRequest: The guest no longer reads, or the input was ended.
-        """
-        while not (self._closed or self._ending) and self._unread and len(self._unread) + len(data) > MOST_UNREAD:
-            waiter = self._loop.create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            finally:
-                with contextlib.suppress(ValueError):
-                    self._waiting.remove(waiter)
-        if self._closed or self._ending:
-            raise InvalidRequest("the process no longer reads its input", reason="input_closed")
-        self._unread += data
-        self._write()
-
-    def end_when_empty(self) -> None:
-        """Close the input when everything has been read."""
-        self._ending = True
-        self._write()
+        self._flow()
 
     def end(self) -> None:
         """Close it now; a guest that ended leaves the rest unread."""
@@ -280,7 +192,7 @@ class LiveFeed:
             self._fd = -1
         self._wake()
 
-    def _write(self) -> None:
+    def _flow(self) -> None:
         if self._fd < 0:
             return
         try:
@@ -302,15 +214,10 @@ class LiveFeed:
 
     def _watch(self, *, wanted: bool) -> None:
         if wanted and not self._watched:
-            self._loop.add_writer(self._fd, self._write)
+            self._loop.add_writer(self._fd, self._flow)
         elif self._watched and not wanted:
             self._loop.remove_writer(self._fd)
         self._watched = wanted
-
-    def _wake(self) -> None:
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def _hold(pid: int, job: socket.socket) -> int:
