@@ -12,12 +12,11 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ringfence.errors import InvalidRequest
+from ringfence.workspaces.home_config import section_of, wrong
 
 MOST_MOUNTS: Final = 32
-_CONFIG: Final = "config.toml"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 # what the kernel, the system's services and their sockets say to each other there is not for a guest
 _NEVER: Final = ("/proc", "/sys", "/dev", "/run")
@@ -29,51 +28,33 @@ def read_only_mounts(home: Path) -> tuple[tuple[str, str], ...]:
     Raises:
         InvalidRequest: A name or a path cannot be one of them; the message names it.
     """
-    section = _section(home / _CONFIG)
+    section = section_of(home, "workspace")
     for key in section:
         if key != "ro_mounts":
-            raise _wrong(f"workspace.{key}", "there is no such key; known: ro_mounts")
+            raise wrong(f"workspace.{key}", "there is no such key; known: ro_mounts")
     declared = section.get("ro_mounts", {})
     if not isinstance(declared, Mapping) or len(declared) > MOST_MOUNTS:
-        raise _wrong("workspace.ro_mounts", f"must be a section of at most {MOST_MOUNTS} names and paths")
+        raise wrong("workspace.ro_mounts", f"must be a section of at most {MOST_MOUNTS} names and paths")
     return tuple((_checked(name, path, home), f"/mnt/{name}") for name, path in sorted(declared.items()))
-
-
-def _section(path: Path) -> Mapping[str, Any]:
-    if not path.exists():  # most homes have none, and a run does not pay for reading it
-        return {}
-    import tomllib
-
-    try:
-        section = tomllib.loads(path.read_text(encoding="utf-8")).get("workspace", {})
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"{path.name} cannot be read: {error}", reason="invalid_config") from None
-    if not isinstance(section, Mapping):
-        raise _wrong("workspace", "must be a section")
-    return section
 
 
 def _checked(name: str, path: object, home: Path) -> str:
     key = f"workspace.ro_mounts.{name[:100]}"
     if not _NAME.match(name):
-        raise _wrong(key, "a name is 1 to 63 lower-case letters, digits, '-' or '_'")
+        raise wrong(key, "a name is 1 to 63 lower-case letters, digits, '-' or '_'")
     if not isinstance(path, str) or not path.startswith("/") or not path.isprintable():
-        raise _wrong(key, "must be an absolute path")
+        raise wrong(key, "must be an absolute path")
     real = os.path.realpath(path)
     if not os.path.isdir(real):
-        raise _wrong(key, f"{path} is no directory")
+        raise wrong(key, f"{path} is no directory")
     own = os.path.realpath(home)
     # keys and evidence lie there, and the files of every project
     if _is_within(own, real) or _is_within(real, own):
-        raise _wrong(key, f"{path} and the home of this installation lie within each other")
+        raise wrong(key, f"{path} and the home of this installation lie within each other")
     if any(_is_within(real, never) for never in _NEVER):
-        raise _wrong(key, f"{path} is the system's own")
+        raise wrong(key, f"{path} is the system's own")
     return real
 
 
 def _is_within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
-def _wrong(key: str, fault: str) -> InvalidRequest:
-    return InvalidRequest(f"{_CONFIG}, {key}: {fault}", reason="invalid_config", fix=f"correct {key}, or leave it out")

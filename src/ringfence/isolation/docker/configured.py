@@ -18,10 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ringfence.errors import InvalidRequest
 from ringfence.isolation.docker.settings import EngineSettings
+from ringfence.workspaces.home_config import section_of, wrong
 
-_CONFIG: Final = "config.toml"
 _SWITCH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -31,7 +30,7 @@ def engine_settings(home: Path, environ: Mapping[str, str], url: str | None = No
     Raises:
         InvalidRequest: The file or a variable says something that is no engine.
     """
-    said = {key: _read(key, value, f"docker.{key}") for key, value in _section(home / _CONFIG).items()}
+    said = {key: _read(key, value) for key, value in section_of(home, "docker").items()}
     for key in _KEYS:
         variable = f"RINGFENCE_DOCKER_{key}".upper()
         text = environ.get(variable, "").strip()
@@ -41,27 +40,15 @@ def engine_settings(home: Path, environ: Mapping[str, str], url: str | None = No
     return settings if url is None else replace(settings, url=url)
 
 
-def _section(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
-        return {}
-    import tomllib
-
-    try:
-        section = tomllib.loads(path.read_text(encoding="utf-8")).get("docker", {})
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"{path.name} cannot be read: {error}", reason="invalid_config") from None
-    if not isinstance(section, Mapping):
-        raise _wrong("docker", "must be a section")
-    return section
-
-
-def _read(key: str, value: Any, place: str) -> Any:
+def _read(key: str, value: Any, variable: str | None = None) -> Any:
     if key not in _KEYS:
-        raise _wrong(place, f"there is no such key; known: {', '.join(_KEYS)}")
+        raise wrong(f"docker.{key}", f"there is no such key; known: {', '.join(_KEYS)}")
     read, _ = _KEYS[key]
     found = read(value)
+    if found is None and variable is not None:
+        raise wrong(variable, f"cannot be {value!r}", "the environment")
     if found is None:
-        raise _wrong(place, f"cannot be {value!r}")
+        raise wrong(f"docker.{key}", f"cannot be {value!r}")
     return found
 
 
@@ -96,7 +83,3 @@ _KEYS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[str], Any]]]] = 
     "readonly_root": (_switch, lambda text: _SWITCH.get(text.lower(), text)),
     "remote": (_switch, lambda text: _SWITCH.get(text.lower(), text)),
 }
-
-
-def _wrong(key: str, fault: str) -> InvalidRequest:
-    return InvalidRequest(f"{key}: {fault}", reason="invalid_config", fix=f"correct {key}, or leave it out")
