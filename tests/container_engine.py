@@ -138,16 +138,25 @@ def engine() -> Engine:
 
 
 @contextlib.contextmanager
-def running(*options: str) -> Iterator[Engine]:
-    """Start an engine beside `engine()`, for a test that stops it, fills it or changes its `options`."""
+def running(*options: str, disk: str | None = None) -> Iterator[Engine]:
+    """Start an engine beside `engine()`, for a test that stops it, fills it or changes its `options`.
+
+    `disk` are the options of a file system in memory that its images and containers are to lie on.
+    """
     directory = Path(tempfile.gettempdir(), f"rf-docker-{os.urandom(6).hex()}")  # also the name of a namespace
     directory.mkdir(mode=0o700)
+    data = directory / "data"
+    data.mkdir()
+    if disk is not None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", disk, "tmpfs", str(data)], check=True)
     started = Engine(f"unix://{directory}/docker.sock", directory)
     try:
         started.start(*options)
         yield started
     finally:
         started.stop()
+        if disk is not None:
+            subprocess.run(["umount", "--lazy", str(data)], check=True)
         shutil.rmtree(directory)
 
 

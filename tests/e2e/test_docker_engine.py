@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests import container_engine
 from tests.command_line import ringfence
 from tests.container_engine import Engine
 
@@ -128,6 +129,23 @@ def test_an_engine_that_is_too_old_is_told_so_before_anything_is_asked_of_it(tmp
     said = refused(tmp_path, RINGFENCE_DOCKER_COMMAND=str(old))
     assert "engine_too_old" in said
     assert "20.10 or newer" in said
+
+
+@pytest.mark.needs("root")
+def test_an_engine_without_disk_space_is_told_so_and_used_again_when_it_has_some(tmp_path: Path) -> None:
+    with container_engine.running("--storage-driver=overlay2", disk="size=900m") as small:
+        assert small.directory is not None
+        small.load(container_engine.sandbox_rootfs(), container_engine.IMAGE)
+        filler = small.directory / "data/filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(1 << 12)):
+                pass
+        wanted = {"RINGFENCE_DOCKER_URL": small.url, "RINGFENCE_DOCKER_IMAGE": container_engine.IMAGE}
+        said = refused(tmp_path, **wanted)
+        assert "engine_full" in said
+        filler.unlink()
+        done = ringfence(tmp_path, "run", "--isolation", "docker", "-c", "print('RAN')", **wanted)
+        assert (done.returncode, done.stdout) == (0, "RAN\n"), done.stderr
 
 
 def test_a_runtime_the_engine_does_not_know_is_named(engine: Engine, tmp_path: Path) -> None:
