@@ -167,6 +167,22 @@ async def test_a_denial_is_a_tool_error_that_says_what_would_be_needed(tmp_path:
     assert outcomes(tmp_path) == ["denied"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"allow_domains": ["example.org"]}, "no way to example.org"),
+        ({"secrets": ["TOKEN=env"]}, "lends no secret TOKEN"),
+    ],
+)
+async def test_hosts_and_secrets_that_no_policy_grants_are_refused(
+    server: Server, asked: dict[str, list[str]], said: str
+) -> None:
+    async with server.client() as client:
+        answer = await client.call_tool("run_code", {"code": "print('ran')", **asked})
+        assert answer.is_error
+        assert said in text_of(answer)
+
+
 async def test_what_leads_out_of_the_workspace_is_a_tool_error(server: Server) -> None:
     async with server.client() as client:
         result = await client.call_tool("read_file", {"path": "../../etc/passwd"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.facade import ExecutionRequest
 from ringfence.interfaces.mcp import schemas
@@ -26,6 +26,7 @@ async def _run_code(manager: SandboxManager, arguments: Arguments, on_output: On
         files=arguments.get("files", {}),
         env=arguments.get("env", {}),
         packages=arguments.get("packages", ()),
+        **_asked_for(arguments),
     )
     return of_run(await manager.execute(request, on_output=on_output))
 
@@ -38,16 +39,23 @@ async def _run_shell(manager: SandboxManager, arguments: Arguments, on_output: O
         stdin=arguments.get("stdin", ""),
         files=arguments.get("files", {}),
         env=arguments.get("env", {}),
+        **_asked_for(arguments),
     )
     return of_run(await manager.execute(request, on_output=on_output))
+
+
+def _asked_for(arguments: Arguments) -> dict[str, Any]:
+    """Return what a run asks for beyond its box; each of it has to be granted."""
+    return {name: arguments.get(name, ()) for name in ("allow_domains", "secrets")}
 
 
 OFFERS: Final = (
     Offer(
         "run_code",
         "Run code",
-        "Run a program in an isolated box without network. Files of the project are in the working directory and are "
-        "kept; what it writes to /workspace/artifacts is listed. A program that fails is a result with its exit code.",
+        "Run a program in an isolated box, without network but to granted hosts. Files of the project are in the "
+        "working directory and are kept; what it writes to /workspace/artifacts is listed. A program that fails is a "
+        "result with its exit code.",
         schemas.RUN_CODE,
         schemas.RAN,
         hints_of_tool("code_run"),
@@ -58,7 +66,8 @@ OFFERS: Final = (
     Offer(
         "run_shell",
         "Run a shell command",
-        "Run a bash command line in an isolated box without network, in the working directory of the project.",
+        "Run a bash command line in an isolated box, without network but to granted hosts, in the working directory of "
+        "the project.",
         schemas.RUN_SHELL,
         schemas.RAN,
         hints_of_tool("shell_exec"),

@@ -86,6 +86,18 @@ TIMEOUT: Final[Schema] = {
 }
 CODE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MOST_CODE}
 LANGUAGE: Final[Schema] = {"type": "string", "enum": ["python", "javascript", "typescript", "bash"]}
+ALLOW_DOMAINS: Final[Schema] = {
+    "type": "array",
+    "maxItems": 64,
+    "items": {"type": "string", "minLength": 1, "maxLength": 255},
+    "description": "Hosts it may reach, example.com or *.example.com, as far as the policy grants them",
+}
+SECRETS: Final[Schema] = {
+    "type": "array",
+    "maxItems": 32,
+    "items": {"type": "string", "minLength": 1, "maxLength": 256},
+    "description": "Secrets it needs, by name: NAME=env, NAME=env:VARIABLE or NAME=file:name; a policy lends them",
+}
 _STDIN: Final[Schema] = {"type": "string", "maxLength": MOST_CODE, "description": "What the program reads"}
 
 RUN_CODE: Final = taking(
@@ -103,6 +115,8 @@ RUN_CODE: Final = taking(
         "description": "Packages to import, such as numpy==2.1.0; the box has the standard library alone",
     },
     timeout=TIMEOUT,
+    allow_domains=ALLOW_DOMAINS,
+    secrets=SECRETS,
 )
 RUN_SHELL: Final = taking(
     ("command",),
@@ -111,6 +125,8 @@ RUN_SHELL: Final = taking(
     files=FILES,
     env=ENV,
     timeout=TIMEOUT,
+    allow_domains=ALLOW_DOMAINS,
+    secrets=SECRETS,
 )
 _STREAM = "its first and its last part where *_truncated says so"
 RAN: Final = giving(
