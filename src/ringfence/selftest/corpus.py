@@ -232,7 +232,7 @@ time.sleep(0.2)
         "have its end told as another than it was",
         """
 tell()
-for number in range(3, 256):
+for number in {*range(3, 256), *map(int, os.listdir('/proc/self/fd'))} - {0, 1, 2}:
     for words in (b'EXIT 0\\n', struct.pack('>IB', 1, 5) + b'0', b'{"exit_code": 0}\\n'):
         try:
             os.write(number, words)

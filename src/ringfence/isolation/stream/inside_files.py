@@ -234,6 +234,8 @@ def _send_content(stream: Stream, parent: int, name: bytes, mode: int, size: int
         os.chmod(name, 0o600, dir_fd=parent)  # known to be no link, and nobody is left to make it one
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
+        if mode & 0o400 == 0:
+            os.fchmod(fd, mode)  # it may have other names, which are told with their mode later
         while size:
             data = os.read(fd, min(wire.PIECE_BYTES, size)) or bytes(min(wire.PIECE_BYTES, size))
             size -= len(data)

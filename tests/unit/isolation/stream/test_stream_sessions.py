@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from tests.stream_box import BoxBackend
 
@@ -192,6 +192,7 @@ _number = iter(range(1 << 30))
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+@example([[("write", "a", ""), ("chmod", "a", "0o000"), ("link", "a", "n\n")]])
 @given(st.lists(st.lists(STEPS, min_size=1, max_size=8), min_size=1, max_size=3))
 def test_whatever_runs_do_a_session_is_the_same_as_on_native(
     boxes: Runs, native: Runs, runs: list[list[tuple[str, str, str]]]
