@@ -21,7 +21,7 @@ LONGEST_ANSWER: Final = 16 << 20
 LONGEST_REQUEST: Final = 64 << 20
 _LONGEST_WAIT: Final = 86_400
 _AIO: Final = Speaker("an AIO Sandbox service", "its image listens on port 8080")
-_LONGEST_HOME: Final = 200
+_LONGEST_HOME: Final = 1024
 _JSON: Final = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
