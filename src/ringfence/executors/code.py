@@ -116,7 +116,9 @@ class CodeExecutor:
                 harvest = Harvest()
                 if worker.left_files():
                     harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
-                result = replace(result_of(ctx.exec_id, worker, ending, harvest, profile), network=network)
+                result = result_of(ctx.exec_id, worker, ending, harvest, profile)
+                if network is not None:
+                    result = replace(result, network=network)
             except WorkerLost as lost:
                 failure = lost
                 # what ended this one, a killed zygote or another run of the session, has ended its siblings too
