@@ -158,6 +158,14 @@ def _docker() -> str | None:
     return container_engine.missing()
 
 
+def _system_python() -> str | None:
+    try:
+        import_module("ringfence.isolation.docker.carried").carried_python()
+    except IsolationUnavailable as error:
+        return str(error)
+    return None
+
+
 def _podman() -> str | None:
     return None if shutil.which("podman") else "podman is not installed"
 
@@ -197,6 +205,7 @@ CHECKS = {
     "bwrap": _bwrap,
     "docker": _docker,
     "podman": _podman,
+    "system_python": _system_python,
     "gvisor": _gvisor,
     "node": _node,
     "user": _user,

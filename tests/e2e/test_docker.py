@@ -17,8 +17,7 @@ from tests.container_engine import Engine
 from tests.http_service import serving
 
 from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager, SecurityMode
-from ringfence.errors import IsolationUnavailable
-from ringfence.isolation.docker.carried import SHOWN_AT, carried_python
+from ringfence.isolation.docker.carried import SHOWN_AT
 from ringfence.outcome import SandboxType
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(120)]
@@ -128,11 +127,13 @@ def test_the_argv_that_is_kept_holds_no_program(lived: tuple[Path, dict[str, Any
     assert "made" not in json.dumps(answer["isolation"]["container"])
 
 
+@pytest.mark.needs("gvisor")
 async def test_with_gvisor_as_its_runtime_the_guest_meets_another_kernel(
     docker_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "runsc" not in docker_engine.docker("info", "--format", "{{json .Runtimes}}").stdout:
-        pytest.skip("this engine has no gVisor")
+    if docker_engine.process is None:
+        pytest.skip("this engine is the machine's, whose runtimes are not a test's to choose")
+    assert "runsc" in docker_engine.docker("info", "--format", "{{json .Runtimes}}").stdout
     monkeypatch.setenv("RINGFENCE_DOCKER_RUNTIME", "runsc")
     async with SandboxManager(
         home=tmp_path, isolation="docker", pool_size=0, security_mode=SecurityMode.PERMISSIVE
@@ -162,13 +163,10 @@ def test_an_image_without_python_is_refused_with_the_fix(
     assert "bring_python = true" in answer["fix"]
 
 
+@pytest.mark.needs("system_python")
 def test_an_image_without_python_is_brought_this_machines_own(
     docker_engine: Engine, bare_image: str, tmp_path: Path
 ) -> None:
-    try:
-        carried_python()
-    except IsolationUnavailable as refusal:
-        pytest.skip(str(refusal))
     (tmp_path / "config.toml").write_text(f'[docker]\nimage = "{bare_image}"\nbring_python = true\n')
     words: dict[str, Any] = {"RINGFENCE_DOCKER_URL": docker_engine.url}
     python = told(tmp_path, "run", "--isolation", "docker", "-c", "import hashlib, json; print(6 * 7)", **words)

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 from tests.command_line import told
 
-from ringfence.errors import IsolationUnavailable
-from ringfence.isolation.docker.carried import carried_python
-
-pytestmark = [pytest.mark.needs("podman", "root"), pytest.mark.guarantee(29), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("podman", "root", "system_python"), pytest.mark.guarantee(29), pytest.mark.timeout(180)]
 
 IMAGE = "localhost/ringfence-bare:tests"
 LOOK = """
@@ -33,10 +30,6 @@ except OSError as error:
 @pytest.fixture(scope="module")
 def podman() -> Iterator[str]:
     """Give the command of a podman whose store is the test's own, with an image that has a shell and nothing else."""
-    try:
-        carried_python()
-    except IsolationUnavailable as refusal:
-        pytest.skip(str(refusal))
     directory = Path(tempfile.mkdtemp(prefix="rf-podman-"))
     command = f"podman --root {directory}/root --runroot {directory}/run"
     tarball = directory / "bare.tar"
