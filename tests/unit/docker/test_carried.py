@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.docker.carried import SHOWN_AT, carried_python, loader_of
 
 
@@ -23,11 +22,9 @@ def test_what_is_no_program_of_64_bits_has_none(text: bytes) -> None:
     assert loader_of(text) is None
 
 
+@pytest.mark.needs("system_python")
 def test_every_word_is_a_path_of_the_tree_that_is_shown() -> None:
-    try:
-        brought = carried_python()
-    except IsolationUnavailable:
-        pytest.skip("this interpreter is not the system's")
+    brought = carried_python()
     assert brought.shown == ("/usr", SHOWN_AT)
     loader, option, libraries, interpreter = brought.words
     assert option == "--library-path"
