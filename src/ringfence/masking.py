@@ -1,8 +1,9 @@
 """Puts a secret's name where its value would be read: in a stream of bytes, however it is cut, in its usual spellings.
 
 Masked are the value itself, its base64 (both alphabets, at each of the three places it can begin in a longer text),
-hex, percent-encoding, JSON and shell escapes, and its reverse. A program that means to disguise it otherwise can: split
-by spaces, compressed, encrypted. So masking is the second line; the first is that a box does not hold the value at all.
+hex, percent-encoding, JSON and shell escapes, the other case, UTF-16, and its reverse. A program that means to disguise
+it otherwise can: split by spaces, compressed, encrypted. So masking is the second line; the first is that a box does
+not hold the value at all.
 """
 
 from __future__ import annotations
@@ -232,3 +233,6 @@ def _escaped(value: bytes) -> Iterable[bytes]:
         yield json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode()
     yield repr(text)[1:-1].encode()
     yield shlex.quote(text).encode()
+    yield from (text.upper().encode(), text.lower().encode())
+    wide = text.encode("utf-16-le")
+    yield from (wide, *_in_base64(wide))  # what PowerShell takes as a command

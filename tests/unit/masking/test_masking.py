@@ -43,6 +43,9 @@ DISGUISES = {
     "JSON": lambda value: json.dumps({"token": value.decode()}).encode(),
     "repr": lambda value: repr(value.decode()).encode(),
     "reversed": lambda value: value[::-1],
+    "UPPER CASE": lambda value: value.upper(),
+    "UTF-16": lambda value: value.decode().encode("utf-16-le"),
+    "base64 of UTF-16": lambda value: base64.b64encode(value.decode().encode("utf-16-le")),
 }
 
 
