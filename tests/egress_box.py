@@ -44,6 +44,9 @@ TRUST = {
     "PYTHONPATH": "/mnt/packages",
 }
 
+WITHOUT_MOUNTS = ("bwrap", "gvisor")
+"""They show no directories of the host."""
+
 
 class Boxes:
     """Runs code with a way out to the lab."""
@@ -56,7 +59,7 @@ class Boxes:
         home.mkdir(mode=0o700)
         (trusted / "ca.pem").write_bytes(lab.ca.read_bytes())
         packages = site.getsitepackages()[0]
-        if isolation == "bwrap":  # which shows no directories of the host
+        if isolation in WITHOUT_MOUNTS:
             return
         (home / "config.toml").write_text(
             f'[workspace.ro_mounts]\nca = "{trusted}"\npackages = "{packages}"\n', encoding="utf-8"
@@ -80,7 +83,7 @@ class Boxes:
             async with ringfence.SandboxManager(
                 home=self.home, isolation=self.isolation, pool_size=0, policy_file=policy or self.policy()
             ) as manager:
-                env = {} if self.isolation == "bwrap" else {**TRUST, **more.pop("env", {})}
+                env = {} if self.isolation in WITHOUT_MOUNTS else {**TRUST, **more.pop("env", {})}
                 return await manager.execute_code(language, code, 40, env=env, allow_domains=tuple(allow), **more)
 
         return asyncio.run(once())
