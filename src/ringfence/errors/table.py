@@ -131,6 +131,7 @@ _CAPABILITY_BLOCKED = {
     "mime": Reason("the content type is not allowed"),
     "redirect": Reason("a redirect leads to where nothing is allowed"),
     "private_address": Reason("the name resolves to an address that is not public"),
+    "tainted": Reason("the policy denies it to whoever has reached for untrusted content"),
     "request_content": Reason("at this level a request brings neither headers nor a body of its own"),
     "expansion": Reason("the content unpacks to many times its size"),
     "language": Reason("the language is not allowed"),
