@@ -145,6 +145,7 @@ _JUDGE_OF = {
     "ws_restore": "fs.write",
     "ws_reset": "fs.write",
     "ws_snapshot_delete": "fs.write",
+    "ws_checkout": "fs.write",
     "net_http": "net.http",
     "host_reach": "net.http",
     "browser_nav": "browser.use",

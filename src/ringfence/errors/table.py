@@ -205,6 +205,7 @@ _BUDGET_EXCEEDED = {
     "workspace_disk": Reason("the session's files would outgrow their quota"),
     "project_artifacts": Reason("the artifacts of a project would outgrow their quota; old ones can be pruned"),
     "secrets": Reason("a tenant has as many secrets as it may"),
+    "projects": Reason("a tenant has as many projects as it may"),
     "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),

@@ -277,7 +277,7 @@ def make_executors(
     def make_workspace() -> WorkspaceExecutor:
         from ringfence.executors.workspace import WorkspaceExecutor
 
-        return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
+        return WorkspaceExecutor(home, TimeOrdered(), SystemClock(), config_home=settings.home)
 
     def make_net() -> NetExecutor:
         from ringfence.executors.net import NetExecutor
