@@ -180,6 +180,8 @@ _UNAVAILABLE = {
     "engine_full": Reason("the container engine has no disk space left", retryable=False),
     "engine_elsewhere": Reason("the container engine does not see the files of this machine", retryable=False),
     "image_missing": Reason("the container engine does not have the image", retryable=False),
+    "browser_backend_missing": Reason("nothing on this machine can show web pages", retryable=False),
+    "browser_crashed": Reason("a page, or the browser that showed it, is gone; the next one is new"),
 }
 _TIMEOUT = {
     "timeout": Reason("something outside did not answer in time"),
