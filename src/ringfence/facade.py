@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
     from ringfence.isolation.aio.pool import AIOSandboxPool
-    from ringfence.operation.brokered import Brokered, Filing, NetHttp, ProcExec
+    from ringfence.operation.brokered import Brokered, ByBroker, ProcExec
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
@@ -351,7 +351,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
 
     @overload
-    async def perform(self, operation: Filing | NetHttp, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
+    async def perform(self, operation: ByBroker, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
 
     @overload
     async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...

@@ -134,6 +134,10 @@ _CAPABILITY_BLOCKED = {
     "request_content": Reason("at this level a request brings neither headers nor a body of its own"),
     "expansion": Reason("the content unpacks to many times its size"),
     "language": Reason("the language is not allowed"),
+    "scope": Reason("the browser may be used, for other verbs"),
+    "viewport": Reason("the picture or its viewport would be larger than allowed"),
+    "depth": Reason("the page has been led from page to page as often as allowed"),
+    "rate": Reason("as many pictures as allowed were taken in the last minute", http_status=429, retryable=True),
 }
 _UNAVAILABLE = {
     "unavailable": Reason("something this needs is not there now"),
@@ -242,6 +246,7 @@ _VALIDATION_FAILED = {
     "invalid_session_id": Reason("the session's id is not a plain name"),
     "invalid_range": Reason("an offset, a length, a size or a cursor is out of range"),
     "invalid_operation": Reason("the operation has a field that is missing, unknown or of another type"),
+    "no_page": Reason("the session has no page open, or not under these rules", http_status=409),
     "invalid_url": Reason("a URL is not one that every client reads alike"),
     "invalid_host": Reason("the name or address of a host is not one"),
     "invalid_capability": Reason("a capability is not written as one"),
