@@ -20,6 +20,7 @@ from ringfence.authority.layers import Request
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.background import Background
+from ringfence.browsing import Browsing
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
 from ringfence.deciding import Decisions
@@ -47,7 +48,7 @@ _calls = TimeOrdered()
 _LATER = ("confirmation_service",)
 
 
-class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
+class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(

@@ -24,7 +24,7 @@ MAX_HEADERS = 100
 MAX_LABEL = 200
 MAX_SELECTOR = 4096
 MAX_SELECTORS = 100
-MAX_TYPED = 16 * 1024
+MAX_TYPED = 10_000
 EXTRACTS = ("text", "links", "tree", "fields")
 _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
