@@ -248,6 +248,7 @@ _VALIDATION_FAILED = {
     "invalid_operation": Reason("the operation has a field that is missing, unknown or of another type"),
     "no_page": Reason("the session has no page open, or not under these rules", http_status=409),
     "invalid_url": Reason("a URL is not one that every client reads alike"),
+    "invalid_selector": Reason("a selector is not plain CSS, or finds nothing in the page"),
     "invalid_host": Reason("the name or address of a host is not one"),
     "invalid_capability": Reason("a capability is not written as one"),
     "invalid_denial": Reason("a rule that denies is not written as one"),
