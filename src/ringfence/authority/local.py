@@ -53,6 +53,9 @@ _TOOL_OF = {
     "browser_nav": "browser_automation",
     "browser_extract": "browser_automation",
     "browser_screenshot": "browser_automation",
+    "browser_click": "browser_automation",
+    "browser_type": "browser_automation",
+    "browser_close": "browser_automation",
 }
 
 

@@ -41,7 +41,7 @@ from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers,
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
-    from ringfence.operation.brokered import Filing, NetHttp, ProcExec
+    from ringfence.operation.brokered import ByBroker, ProcExec
     from ringfence.operation.form import Operation
     from ringfence.orchestrator.metering import Metering
     from ringfence.orchestrator.tainting import Tainting
@@ -123,7 +123,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: Filing | NetHttp,
+        operation: ByBroker,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,
