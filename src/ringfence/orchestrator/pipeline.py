@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from threading import Event
@@ -17,6 +16,7 @@ from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
+from ringfence.dataclass import fields, replace
 from ringfence.errors import (
     CapabilityBlocked,
     Denied,
@@ -50,7 +50,7 @@ _BOUNDS = tuple(
         SYSTEM_FLOOR.get(field.name, 0),
         getattr(SYSTEM_CEILING, field.name),
     )
-    for field in dataclasses.fields(Limits)
+    for field in fields(Limits)
 )
 
 
@@ -208,7 +208,7 @@ class Orchestrator:
             refused.details["evidence_id"] = names.envelope_id
             raise
         if least is not profile.isolation_floor:
-            profile = dataclasses.replace(profile, isolation_floor=least)
+            profile = replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
         cancelled = Event()
         later: list[Callable[[], None]] = []
@@ -233,8 +233,8 @@ class Orchestrator:
             for act in later:
                 act()
         if isinstance(outcome, ExecutionResult):
-            return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
-        return dataclasses.replace(outcome, evidence_id=names.envelope_id)
+            return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
+        return replace(outcome, evidence_id=names.envelope_id)
 
     async def _policy_loaded(self, profile: Profile, now_ms: int) -> None:
         """Write down that another policy counts from this call on; the built-in one was never loaded."""
@@ -346,8 +346,8 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
 
 
 def _timed(outcome: BrokerOutcome, ctx: ExecCtx, seconds: float) -> BrokerOutcome:
-    used = dataclasses.replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
-    return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
+    used = replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
+    return replace(outcome, used=used, exec_id=ctx.exec_id)
 
 
 def _status_of(error: RingfenceError) -> Status:
