@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
@@ -18,6 +17,7 @@ from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
 from ringfence.capability.capabilities import Capabilities
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTraversalError, ToolDenied
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
 from ringfence.guard.outward import outward_of

@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux import channel, observe, streams
