@@ -248,7 +248,7 @@ class Orchestrator:
             for act in later:
                 act()
         if standing.told is not None:
-            outcome = dataclasses.replace(outcome, tainted=standing.told)
+            outcome = replace(outcome, tainted=standing.told)
         if isinstance(outcome, ExecutionResult):
             return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
         return replace(outcome, evidence_id=names.envelope_id)
