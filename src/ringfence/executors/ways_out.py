@@ -20,6 +20,11 @@ class WaysOut:
         self._proxy = proxy
         self._nat64 = tuple(nat64)
 
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy itself, for what has a door and rules of its own."""
+        return self._proxy
+
     def open(self, worker: Worker, ctx: ExecCtx, domains: Iterable[str]) -> Gate:
         """Let the guest of `worker` reach `domains`, as far as the profile goes, until the gate is closed.
 
