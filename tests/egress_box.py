@@ -45,7 +45,7 @@ TRUST = {
 }
 
 WITHOUT_MOUNTS = ("bwrap", "gvisor")
-"""They show no directories of the host."""
+"""They show no directories of the host: there the authority is an input of every run."""
 
 
 class Boxes:
@@ -83,7 +83,11 @@ class Boxes:
             async with ringfence.SandboxManager(
                 home=self.home, isolation=self.isolation, pool_size=0, policy_file=policy or self.policy()
             ) as manager:
-                env = {} if self.isolation in WITHOUT_MOUNTS else {**TRUST, **more.pop("env", {})}
+                env = TRUST
+                if self.isolation in WITHOUT_MOUNTS:
+                    env = {name: path.replace("/mnt/ca", "/workspace/inputs") for name, path in TRUST.items()}
+                    more.setdefault("inputs", {"ca.pem": self.lab.ca.read_bytes()})
+                env = {**env, **more.pop("env", {})}
                 return await manager.execute_code(language, code, 40, env=env, allow_domains=tuple(allow), **more)
 
         return asyncio.run(once())
