@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -35,6 +35,7 @@ from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
 from ringfence.wiring.box import registry_of
+from ringfence.wiring.network import net_settings
 from ringfence.wiring.settings import Settings as Settings
 from ringfence.workspaces.home import default_home as default_home
 
@@ -128,6 +129,7 @@ class Engine:
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
+    settings = replace(settings, net=net_settings(settings.home, os.environ, settings.net))
     clock = SystemClock()
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
     ways_out = Once(lambda: box.make_ways_out(settings))
