@@ -6,9 +6,9 @@ A step is never changed once it was released: what comes later is a step of its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import Unavailable
 
 if TYPE_CHECKING:

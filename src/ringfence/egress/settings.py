@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:

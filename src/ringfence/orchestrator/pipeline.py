@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from threading import Event
@@ -17,6 +16,7 @@ from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
+from ringfence.dataclass import fields, replace
 from ringfence.errors import (
     CapabilityBlocked,
     Denied,
@@ -41,7 +41,7 @@ from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers,
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
-    from ringfence.operation.brokered import Filing, NetHttp, ProcExec
+    from ringfence.operation.brokered import ByBroker, ProcExec
     from ringfence.operation.form import Operation
     from ringfence.orchestrator.metering import Metering
     from ringfence.orchestrator.tainting import Tainting
@@ -53,7 +53,7 @@ _BOUNDS = tuple(
         SYSTEM_FLOOR.get(field.name, 0),
         getattr(SYSTEM_CEILING, field.name),
     )
-    for field in dataclasses.fields(Limits)
+    for field in fields(Limits)
 )
 
 
@@ -123,7 +123,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: Filing | NetHttp,
+        operation: ByBroker,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,
@@ -221,7 +221,7 @@ class Orchestrator:
             refused.details["evidence_id"] = names.envelope_id
             raise
         if least is not profile.isolation_floor:
-            profile = dataclasses.replace(profile, isolation_floor=least)
+            profile = replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
         if standing.own is not None:
             await self._tainting().mark(standing, begun)
@@ -248,10 +248,10 @@ class Orchestrator:
             for act in later:
                 act()
         if standing.told is not None:
-            outcome = dataclasses.replace(outcome, tainted=standing.told)
+            outcome = replace(outcome, tainted=standing.told)
         if isinstance(outcome, ExecutionResult):
-            return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
-        return dataclasses.replace(outcome, evidence_id=names.envelope_id)
+            return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
+        return replace(outcome, evidence_id=names.envelope_id)
 
     def _tainting(self) -> Tainting:
         if self._taints is None:  # a policy that asks must not be answered with a guess
@@ -370,8 +370,8 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
 
 
 def _timed(outcome: BrokerOutcome, ctx: ExecCtx, seconds: float) -> BrokerOutcome:
-    used = dataclasses.replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
-    return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
+    used = replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
+    return replace(outcome, used=used, exec_id=ctx.exec_id)
 
 
 def _status_of(error: RingfenceError) -> Status:

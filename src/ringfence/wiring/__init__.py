@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -20,6 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InternalError
 from ringfence.executors.cells import CodeOrCell
 from ringfence.executors.code import CodeExecutor
@@ -279,7 +279,7 @@ def make_executors(
     def make_workspace() -> WorkspaceExecutor:
         from ringfence.executors.workspace import WorkspaceExecutor
 
-        return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
+        return WorkspaceExecutor(home, TimeOrdered(), SystemClock(), config_home=settings.home)
 
     def make_net() -> NetExecutor:
         from ringfence.executors.net import NetExecutor

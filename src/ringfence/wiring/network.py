@@ -8,10 +8,10 @@ nat64 = ["2001:db8:64::/96"]         # RINGFENCE_NET_NAT64, with commas: behind 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ringfence.dataclass import replace
 from ringfence.egress.settings import NetSettings, check_ca_file, check_nat64
 from ringfence.errors import InvalidRequest
 from ringfence.workspaces.home_config import line_of, section_of, wrong
