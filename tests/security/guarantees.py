@@ -35,4 +35,5 @@ GUARANTEES = {
     30: "Code under gVisor meets a kernel of its own, and whatever it multiplies into on the host stays in one cgroup.",
     31: "An AIO service is believed in nothing it did not do, and no session ever gets the instance of another.",
     32: "Code that was granted names reaches those and nothing else; without the proxy there is no network at all.",
+    36: "Who reached for untrusted content stays marked, whatever is renamed, left out, killed or given up afterwards.",
 }

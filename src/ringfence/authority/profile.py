@@ -105,6 +105,8 @@ class Profile:
     sources: Sources | None = None
     taint: TaintPolicy | None = None
     """What holds once untrusted content was reached for; nothing where the policy has no such section."""
+    lasting_secrets: frozenset[str] = frozenset()
+    """The secrets that may be asked for once for a whole conversation; a person has to agree even so."""
     confined: bool = False
     """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 

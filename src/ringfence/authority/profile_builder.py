@@ -168,6 +168,7 @@ class ProfileBuilder:
             manifest_version=manifest.version if manifest else "",
             confined=bool(manifest and manifest.runtime),
             taint=policy.policy.taint,
+            lasting_secrets=view.lasting_secrets,
             policy_version_hash=policy.policy_version_hash,
         )
         return replace(profile, profile_hash=digest(profile.normal_form()))

@@ -38,7 +38,8 @@ class WaysOut:
             )
         limits = ctx.profile.limits
         ledger = Ledger(limits.max_bytes_in, shares(ctx.most_output, limits)[1])
-        return self._proxy.open(worker.door, rules_for(ctx.profile, domains, nat64=self._nat64), ledger)
+        rules = rules_for(ctx.profile, domains, nat64=self._nat64)
+        return self._proxy.open(worker.door, rules, ledger, tenant=ctx.profile.tenant)
 
     def close(self) -> None:
         """End every connection."""
