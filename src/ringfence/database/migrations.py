@@ -228,6 +228,20 @@ def _service(d: Dialect) -> tuple[str, ...]:
     )
 
 
+def _answers(d: Dialect) -> tuple[str, ...]:
+    return (
+        # what an idempotency key stands for that is not an execution; without a status it has not been answered
+        f"""
+        CREATE TABLE service_answer (
+            tenant {d.text} NOT NULL, key_digest {d.text} NOT NULL, digest {d.text} NOT NULL,
+            created_ms {d.integer} NOT NULL, size {d.integer} NOT NULL, status {d.integer}, headers {d.text},
+            body {d.blob}, PRIMARY KEY (tenant, key_digest)
+        ) {d.keyed}
+        """,
+        "CREATE INDEX service_answer_created ON service_answer (created_ms)",
+    )
+
+
 def _sandbox_execs(d: Dialect) -> str:
     """Return the view with the twenty columns that tools of the first design read; times are in milliseconds."""
     ids = ("project_id", "task_id", "conversation_id", "skill_id")
@@ -286,6 +300,6 @@ _OWN_INDEXES = {
         "task_id", "turn_id", "conversation_id", "project_id", "skill_id", "user_id", "space_id", "outcome",
     )
 }  # fmt: skip
-_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service)
+_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service, _answers)
 VERSION: Final = len(_STEPS)
 """The newest version of the schema that this release knows."""
