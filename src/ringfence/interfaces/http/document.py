@@ -42,6 +42,7 @@ def document(app: FastAPI) -> None:
                     SHOWN_ONCE
                 ):
                     operation.setdefault("parameters", []).append(_KEY)
+                    operation.setdefault("responses", {}).setdefault("409", documented(409)[409])
                 answers = operation.setdefault("responses", {})
                 for status, problem in refusals.items():
                     if str(status) == "422" or str(status) not in answers:
