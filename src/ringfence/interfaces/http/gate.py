@@ -1,4 +1,4 @@
-"""The gate before all routes: without a key nothing passes but the sign and the short health answer; no body is read."""
+"""The gate before all routes: without a key nothing passes but the sign and the short health answer."""
 
 from __future__ import annotations
 
