@@ -27,6 +27,7 @@ _OPERATION_OF = {
     **{kind: kind for kind in ("ws_snapshot", "ws_snapshots", "ws_restore", "ws_reset", "ws_diff")},
     **{kind: kind for kind in ("ws_snapshot_delete", "ws_checkout")},
     **{kind: kind for kind in ("browser_nav", "browser_extract", "browser_screenshot")},
+    **{kind: kind for kind in ("browser_click", "browser_type", "browser_close")},
 }
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, Overloaded
 from ringfence.service.exec_store import KEPT_MS, key_digest
 
