@@ -11,7 +11,7 @@ from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import replace
-from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
+from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable, RingfenceError
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.executors.leases import tell_leases
 from ringfence.executors.shares import shares
@@ -115,7 +115,13 @@ class CodeExecutor:
                         ctx.reached.append(network)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
+                    try:
+                        harvest = await in_a_thread(
+                            profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks)
+                        )
+                    except RingfenceError as error:
+                        error.done = result_of(ctx.exec_id, worker, ending, harvest, profile)  # it ran, and is charged
+                        raise
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile)
                 if network is not None:
                     result = replace(result, network=network)
