@@ -273,6 +273,7 @@ class Workshop:
 
     def _bury(self, meter: Meter) -> None:
         """Have a run's cgroup removed: after those of earlier runs, for it was only just killed and is still busy."""
+        meter.let_go()
         with self._lock:
             earlier = len(self._unburied)
             self._unburied.append(meter)
