@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from ringfence.authority.policy_keys import LIMIT_KEYS
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
+from ringfence.dataclass import dataclass, replace
 from ringfence.operation.code import Language
 from ringfence.operation.target import METHODS
 
@@ -194,7 +194,7 @@ def _files(values: Mapping[str, Any]) -> list[Any]:
 
 
 def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
-    from ringfence.capability.browser import VERBS, BrowserUse
+    from ringfence.capability.browser import READING, BrowserUse
     from ringfence.capability.net import NetHttp
 
     hosts = values.get("allowed_domains", policy.network.allowed or ())
@@ -204,7 +204,7 @@ def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
     methods = frozenset(values.get("allowed_methods", usual))
     ports = values.get("allowed_ports", (None,))
     return [
-        BrowserUse(frozenset(values.get("browser_scope", VERBS))),
+        BrowserUse(frozenset(values.get("browser_scope", READING))),
         *(NetHttp(host, port, None, methods) for host in hosts for port in ports),
     ]
 

@@ -74,6 +74,10 @@ class Tab(Protocol):
     def alive(self) -> bool:
         """Whether it can still be used."""
 
+    @property
+    def url(self) -> str:
+        """Where the page is now: a page can lead itself on."""
+
     async def open(self, url: str, seconds: float) -> Opened:
         """Go to `url`; `http` and `https` only."""
 
@@ -82,6 +86,9 @@ class Tab(Protocol):
 
     async def screenshot(self, selector: str | None, full_page: bool) -> bytes:
         """Return a PNG of the viewport, the whole page, or what `selector` finds first."""
+
+    async def resize(self, width: int | None, height: int | None) -> None:
+        """Give the viewport another size from now on, within the bounds; what is None stays."""
 
     async def click(self, selector: str) -> Opened:
         """Click what `selector` finds first, and wait for where that leads."""
