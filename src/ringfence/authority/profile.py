@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
     from ringfence.authority.rule import Rule
+    from ringfence.authority.taint import TaintPolicy
     from ringfence.authority.whitelists import Mappings, Whitelists
     from ringfence.operation.form import Operation
 
@@ -102,6 +103,8 @@ class Profile:
     grant_id: str = ""
     decision_key_fingerprint: str = ""
     sources: Sources | None = None
+    taint: TaintPolicy | None = None
+    """What holds once untrusted content was reached for; nothing where the policy has no such section."""
     confined: bool = False
     """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 
@@ -176,6 +179,7 @@ class Profile:
             "tool_name": self.tool_name,
             # not where nobody asks: profiles from before there was such a question keep their hashes
             **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
+            **({} if self.taint is None else {"taint": self.taint.to_json()}),
             **({} if self._plain_critical else {"critical_isolation": str(self.critical_isolation)}),
         }
 

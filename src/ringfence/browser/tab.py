@@ -60,6 +60,7 @@ class ChromiumTab:
         self._failures: list[str] = []
         self._stirred, self._settled = asyncio.Event(), asyncio.Event()
         self.busy = 0
+        self.box = room.box
         room.page.on("request", self._on_request)
         room.page.on("requestfailed", self._on_failure)
         room.page.on("response", self._on_response)
@@ -178,7 +179,6 @@ class ChromiumTab:
     async def _open(self, url: str, seconds: float) -> Opened:
         from playwright.async_api import Error
 
-        self._room.guard.take()
         until = asyncio.get_running_loop().time() + seconds
         for _ in range(_MOST_INTERRUPTIONS):
             try:
@@ -243,7 +243,6 @@ class ChromiumTab:
         await self._room.page.set_viewport_size({"width": width, "height": height})
 
     async def _click(self, selector: str) -> Opened:
-        self._room.guard.take()
         box = await self._room.world.call(world.RECTANGLE, selector=selector, scroll=True)
         self._stirred.clear()
         self._settled.clear()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringfence.capability.canonical import canonical
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.secret import read_ask
@@ -228,6 +228,7 @@ _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "ws_reset": lambda op: {"snapshot_before": op.snapshot_before},
     "ws_diff": lambda op: {} if op.since is None else {"since": op.since},
     "ws_snapshot_delete": lambda op: {"snapshot_id": op.snapshot_id},
+    "ws_checkout": lambda op: {"repository": op.repository},
     "secret_use": lambda op: {"name": op.name},
     "port_open": lambda op: {"port": op.port},
     "gpu_use": lambda op: {"gpu_class": op.gpu_class},
@@ -292,7 +293,9 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
             return brokered.TmpFree("")
         case "ws_commit" | "ws_discard" | "ws_pending":
             return from_json({"op": kind, **{name: op[name] for name in ("exec_id", "force") if name in op}})
-        case "ws_snapshot" | "ws_snapshots" | "ws_restore" | "ws_reset" | "ws_diff" | "ws_snapshot_delete":
+        case "ws_snapshot" | "ws_snapshots" | "ws_restore" | "ws_reset" | "ws_diff":
+            return from_json({"op": kind, **{name: value for name, value in op.items() if name != "kind"}})
+        case "ws_snapshot_delete" | "ws_checkout":
             return from_json({"op": kind, **{name: value for name, value in op.items() if name != "kind"}})
         case "secret_use":
             return needs.SecretUse(_text(op["name"]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import replace
 from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.executors.leases import tell_leases

@@ -34,7 +34,7 @@ class WaysOut:
         """
         if worker.door is None:
             raise IsolationUnavailable(
-                f"a {worker.backend} box has no way out to the proxy", fix="use native for code that needs hosts"
+                f"a {worker.backend} box has no way out to the proxy", fix="use native, docker or gvisor for it"
             )
         limits = ctx.profile.limits
         ledger = Ledger(limits.max_bytes_in, shares(ctx.most_output, limits)[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
@@ -18,8 +17,10 @@ from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
 from ringfence.capability.capabilities import Capabilities
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTraversalError, ToolDenied
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
+from ringfence.guard.outward import outward_of
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.needs import HostReach, PortOpen, SecretUse
@@ -27,6 +28,7 @@ from ringfence.operation.path import workspace_path
 from ringfence.operation.secret import references
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
+    from ringfence.authority.taint import Tainted
     from ringfence.operation.brokered import BrowserNav, BrowserScreenshot, FsWrite, NetHttp, ProcExec
     from ringfence.operation.form import Operation
 
@@ -36,7 +38,7 @@ _YES = {
     name: Answer(name, _ALLOW)
     for name in (
         *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
-        *("environment", "commands", "consent", "network", "viewport"),
+        *("environment", "commands", "consent", "network", "taint", "viewport"),
     )
 }
 _MOST_SPELLINGS = 256
@@ -57,6 +59,8 @@ class Case:
     declared_risk: RiskLevel
     """The same without the static analysis, which is a hint and asks nobody."""
     consent: Consent | None = None
+    tainted: Tainted | None = None
+    """What untrusted content the call comes after."""
 
 
 Rule = Callable[[Case], Answer | None]
@@ -281,9 +285,25 @@ def consent(case: Case) -> Answer:
     return _consented(case, Source.POLICY, f"{case.declared_risk} risk: somebody has to agree")
 
 
+def taint(case: Case) -> Answer | None:
+    """What could carry something out, after untrusted content was reached for, is as the policy's `taint` says.
+
+    Only a person's word for this very call counts: what was agreed to before was agreed to without the content.
+    """
+    if case.tainted is None or case.profile.taint is None:
+        return None
+    use, decision = case.profile.taint.about(outward_of(case.operation))
+    if decision is _ALLOW or (decision is _ASK and _agreed(case, Source.CALL)):
+        return _YES["taint"]
+    what = f"{use} after untrusted content from {case.tainted.reached} ({case.tainted.by})"
+    if decision is _DENY:
+        return Answer("taint", _DENY, CapabilityBlocked.code, "tainted", f"the policy denies {what}")
+    return Answer("taint", _ASK, Denied.code, "consent_required", f"{what}: a person has to agree to this very call")
+
+
 RULES: tuple[Rule, ...] = (
     *(tool, time, place, network, manifest, grant, deny_lists, capability, retrieval, size, viewport),
-    *(environment, commands, policy_rules, consent),
+    *(environment, commands, policy_rules, taint, consent),
 )
 
 

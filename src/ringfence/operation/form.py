@@ -26,6 +26,7 @@ MAX_SELECTOR = 4096
 MAX_SELECTORS = 100
 MAX_TYPED = 10_000
 EXTRACTS = ("text", "links", "tree", "fields")
+_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
@@ -66,6 +67,8 @@ def summary(operation: Operation) -> str:
             return f"{operation.kind.replace('_', '.')}:{name}"
         case workspace.WsRestore() | workspace.WsSnapshotDelete():
             return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.snapshot_id)}"
+        case workspace.WsCheckout():
+            return f"ws.checkout:{operation.repository if is_repository(operation.repository) else 'invalid'}"
         case needs.SecretUse():
             return f"secret.use:{operation.name}"
         case needs.HostReach():
@@ -165,6 +168,11 @@ def _shown_id(name: str) -> str:
     return name if is_snapshot_id(name) else "invalid"
 
 
+def is_repository(name: object) -> bool:
+    """Whether `name` can be one that an operator registered a repository under."""
+    return isinstance(name, str) and _REPOSITORY.match(name) is not None
+
+
 def is_snapshot_id(name: object) -> bool:
     """Whether `name` can be a snapshot's id, and no path."""
     return isinstance(name, str) and _SNAPSHOT_ID.match(name) is not None
@@ -173,6 +181,12 @@ def is_snapshot_id(name: object) -> bool:
 def _snapshot_id(key: str, value: object) -> str:
     if not isinstance(value, str) or not is_snapshot_id(value):
         raise _refused(key, "must be the id of a snapshot, as a list shows it")
+    return value
+
+
+def _repository(key: str, value: object) -> str:
+    if not isinstance(value, str) or not is_repository(value):
+        raise _refused(key, "must be the name of a repository, as a list shows it")
     return value
 
 
@@ -303,6 +317,7 @@ _KINDS: dict[str, type[brokered.Brokered]] = {
         workspace.WsReset,
         workspace.WsDiff,
         workspace.WsSnapshotDelete,
+        workspace.WsCheckout,
     )
 }
 
@@ -358,4 +373,5 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
     "ws_reset": _BEFORE,
     "ws_diff": {"since": ("since", _snapshot_id, None)},
     "ws_snapshot_delete": _SNAPSHOT,
+    "ws_checkout": {"repository": ("repository", _repository, _REQUIRED)},
 }

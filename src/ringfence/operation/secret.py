@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 MOST_ASKED: Final = 32

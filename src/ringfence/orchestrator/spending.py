@@ -24,7 +24,7 @@ from ringfence.operation.brokered import (
 )
 from ringfence.operation.code import CodeRun
 from ringfence.operation.form import Operation
-from ringfence.operation.workspace import WsRestore, WsSnapshot
+from ringfence.operation.workspace import WsCheckout, WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=0, memory_mb_s=1, disk_bytes=0)
@@ -87,7 +87,7 @@ def _moved_by(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
             return Budget(bytes_in=limits.max_bytes_in, bytes_out=limits.max_bytes_out), Budget(bytes_in=1, bytes_out=1)
         case TmpAlloc(size_bytes=size):
             moved = Budget(disk_bytes=size)
-        case WsSnapshot() | WsRestore():
+        case WsSnapshot() | WsRestore() | WsCheckout():
             # all of the work directory at most; what it took is known afterwards
             return Budget(disk_bytes=limits.disk_bytes), Budget(disk_bytes=0)
         case _:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringfence.dataclass import replace
 from ringfence.errors import RingfenceError
 from ringfence.outcome import ExecutionResult, Outcome
 

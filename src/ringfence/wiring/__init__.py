@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -20,6 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError
 from ringfence.executors.cells import CodeOrCell
 from ringfence.executors.code import CodeExecutor
@@ -30,7 +30,7 @@ from ringfence.isolation.pool.pools import Pools
 from ringfence.journal.journal import Journal
 from ringfence.journal.room import require_room
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
-from ringfence.ports import Clock
+from ringfence.ports import Clock, Taints
 from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
@@ -161,6 +161,7 @@ def build(settings: Settings) -> Engine:
         journal,
         keep=Keepsakes(settings.files_home, content_store_of(settings.home)),
         always_metered=service is not None,
+        taints=Once(lambda: make_taints(database)),
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
     return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out, browsers)
@@ -230,6 +231,13 @@ def make_audience(home: Path, database: Database) -> Audience | None:
     return Audience(home, database, settings, __version__)
 
 
+def make_taints(database: Database) -> Taints:
+    """Return the marks of whoever reached for untrusted content."""
+    from ringfence.journal.taints import TaintsInDatabase  # not at the top: most policies mark nobody
+
+    return TaintsInDatabase(database)
+
+
 def make_registry(journal: Journal, clock: Clock) -> Registry:
     """Return what keeps the processes of an engine."""
     from ringfence.processes.registry import Registry  # not at the top: most engines run none
@@ -289,7 +297,7 @@ def make_executors(
     def make_workspace() -> WorkspaceExecutor:
         from ringfence.executors.workspace import WorkspaceExecutor
 
-        return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
+        return WorkspaceExecutor(home, TimeOrdered(), SystemClock(), config_home=settings.home)
 
     def make_net() -> NetExecutor:
         from ringfence.executors.net import NetExecutor

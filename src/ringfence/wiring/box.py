@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
+from ringfence.dataclass import replace
 from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.linux import kernel
 from ringfence.isolation.linux.seccomp import filters
 from ringfence.isolation.linux.view import DEVICES

@@ -7,11 +7,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.isolation.linux import landlock
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.linux.parked import ParkedWorker

@@ -9,8 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
 from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, next_step
 from ringfence.ports import Backend, Worker, WorkerSpec
