@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from concurrent.futures import Future
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
@@ -18,7 +20,7 @@ from ringfence.isolation.linux.cgroup_plan import Plan, V1Place, fix_for, plan
 from ringfence.isolation.linux.cgroups_v1 import Hierarchy, V1Host
 from ringfence.isolation.linux.cgroups_v2 import V2Host, prepare
 
-__all__ = ["CgroupHost", "CgroupReport", "NoHost", "RunCgroup", "Usage", "detect"]
+__all__ = ["CgroupHost", "CgroupReport", "NoHost", "RunCgroup", "Usage", "detect", "look_around"]
 
 PROBE_LIMITS = Limits()
 
@@ -53,6 +55,23 @@ def detect() -> CgroupHost:
     with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
         self_cgroup = file.read()
     return choose(plan(mountinfo, self_cgroup))
+
+
+def look_around() -> Future[CgroupHost]:
+    """Begin to find it out, and to remove what dead owners left; it takes as long as a zygote does to start."""
+    found: Future[CgroupHost] = Future()
+    threading.Thread(target=_look, args=(found,), name="ringfence-cgroups", daemon=True).start()
+    return found
+
+
+def _look(found: Future[CgroupHost]) -> None:
+    try:
+        host = detect()
+        host.sweep()
+    except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
+        found.set_exception(error)
+    else:
+        found.set_result(host)
 
 
 def choose(found: Plan) -> CgroupHost:
