@@ -194,7 +194,7 @@ def _files(values: Mapping[str, Any]) -> list[Any]:
 
 
 def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
-    from ringfence.capability.browser import VERBS, BrowserUse
+    from ringfence.capability.browser import READING, BrowserUse
     from ringfence.capability.net import NetHttp
 
     hosts = values.get("allowed_domains", policy.network.allowed or ())
@@ -204,7 +204,7 @@ def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
     methods = frozenset(values.get("allowed_methods", usual))
     ports = values.get("allowed_ports", (None,))
     return [
-        BrowserUse(frozenset(values.get("browser_scope", VERBS))),
+        BrowserUse(frozenset(values.get("browser_scope", READING))),
         *(NetHttp(host, port, None, methods) for host in hosts for port in ports),
     ]
 

@@ -20,6 +20,11 @@ class WaysOut:
         self._proxy = proxy
         self._nat64 = tuple(nat64)
 
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy itself, for what has a door and rules of its own."""
+        return self._proxy
+
     def open(self, worker: Worker, ctx: ExecCtx, domains: Iterable[str]) -> Gate:
         """Let the guest of `worker` reach `domains`, as far as the profile goes, until the gate is closed.
 
@@ -29,7 +34,7 @@ class WaysOut:
         """
         if worker.door is None:
             raise IsolationUnavailable(
-                f"a {worker.backend} box has no way out to the proxy", fix="use native for code that needs hosts"
+                f"a {worker.backend} box has no way out to the proxy", fix="use native, docker or gvisor for it"
             )
         limits = ctx.profile.limits
         ledger = Ledger(limits.max_bytes_in, shares(ctx.most_output, limits)[1])

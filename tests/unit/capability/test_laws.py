@@ -43,7 +43,11 @@ SINGLE: tuple[Any, ...] = (
         for path, only in itertools.product(PATHS, GLOBS)
     ),
     *(NetHttp(host, port, scheme, methods) for host in HOSTS for port, scheme in ENDPOINTS for methods in METHODS),
-    *(BrowserUse(frozenset(scope)) for size in (1, 2, 3) for scope in itertools.combinations(sorted(VERBS), size)),
+    *(
+        BrowserUse(frozenset(scope))
+        for size in range(1, len(VERBS) + 1)
+        for scope in itertools.combinations(sorted(VERBS), size)
+    ),
     *(
         ProcExec(tool, frozenset(templates))
         for tool in ("git", "ls")
@@ -89,6 +93,9 @@ OPERATIONS: tuple[Any, ...] = (
     *(brokered.BrowserNav(url) for url in ("https://x.a.com/", "http://b.org:8080/")),
     brokered.BrowserExtract(),
     brokered.BrowserScreenshot(),
+    brokered.BrowserClick("a"),
+    brokered.BrowserType("input", "words"),
+    brokered.BrowserClose(),
     *(
         brokered.ProcExec(tool, args)
         for tool in ("git", "ls", "sh")
