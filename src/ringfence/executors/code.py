@@ -19,7 +19,7 @@ from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
+from ringfence.ports import Begin, Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
@@ -96,10 +96,10 @@ class CodeExecutor:
         program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
         job = Job(*program, profile.limits, most_output, cwd, masks)
-        if not keeper.is_ready(spec):
-            await ctx.begun()  # a box is about to be started for it
+        if is_made_for_the_run(spec) and not keeper.is_ready(spec):
+            await ctx.begun()
         for _ in range(_ATTEMPTS):
-            worker = await _fresh_worker(keeper, spec)
+            worker = await _fresh_worker(keeper, spec, ctx.begun)
             try:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
@@ -153,13 +153,18 @@ class CodeExecutor:
         return self._ways_out().open(worker, ctx, operation.domains)
 
 
-async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
-    """Lease a worker over the last state of its session.
+def is_made_for_the_run(spec: WorkerSpec) -> bool:
+    """Whether starting such a box does more than parking one: it touches a session's files, or has the run's limits."""
+    return spec.session_id is not None or spec.memory_bytes is not None
+
+
+async def _fresh_worker(keeper: Keeper, spec: WorkerSpec, begun: Begin) -> Worker:
+    """Lease a worker over the last state of its session; where one has to be started, `begun` comes meanwhile.
 
     Where others change the session all the time, the second one is taken as it is: it has looked at no file yet, so it
     sees nothing stale, only perhaps a change that is under way.
     """
-    worker = await keeper.lease(spec)
+    worker = await keeper.lease(spec, meanwhile=begun)
     if worker.is_fresh():
         return worker
     keeper.release(worker)
