@@ -368,6 +368,6 @@ def _reason_of(operation: Operation, refusal: str) -> str:
         case "code_run":
             return "language"
         case "net_http":
-            return refusal if refusal in ("port", "scheme", "method") else "domain"
+            return refusal if refusal in ("port", "scheme", "method", "path") else "domain"
         case _:
             return "path" if hasattr(operation, "path") else "blocked"
