@@ -56,7 +56,7 @@ def make_ways_out(settings: Settings) -> WaysOut:
     from ringfence.egress.proxy.proxy import Proxy
     from ringfence.executors.ways_out import WaysOut
 
-    return WaysOut(Proxy(), settings.net.nat64)
+    return WaysOut(Proxy(), settings.net.nat64, settings.net.ca_file)
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
