@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.capability import budget
+
+if TYPE_CHECKING:
+    from ringfence.authority.taint import Tainted
 
 
 class Status(StrEnum):
@@ -291,6 +294,8 @@ class ExecutionResult:
     """Of a cell, what its last line evaluated to, as text; the interpreter's own word."""
     network: Network | None = None
     """What went through the way out, of a run that had one."""
+    tainted: Tainted | None = None
+    """What untrusted content it comes after, or reached for itself, under a policy that asks."""
 
     @property
     def success(self) -> bool:
@@ -383,6 +388,8 @@ class BrokerOutcome:
     effects: tuple[Effect, ...] = ()
     exec_id: str = ""
     evidence_id: str | None = None
+    tainted: Tainted | None = None
+    """As in `ExecutionResult`."""
 
 
 def pending_of(told: BrokerOutcome) -> list[Pending]:

@@ -45,6 +45,7 @@ _TOOL_OF = {
     "ws_restore": "file_write",
     "ws_reset": "file_delete",
     "ws_snapshot_delete": "file_delete",
+    "ws_checkout": "file_write",
     "tmp_alloc": "tmp_use",
     "tmp_free": "tmp_use",
     "proc_exec": "proc_exec",
@@ -52,6 +53,9 @@ _TOOL_OF = {
     "browser_nav": "browser_automation",
     "browser_extract": "browser_automation",
     "browser_screenshot": "browser_automation",
+    "browser_click": "browser_automation",
+    "browser_type": "browser_automation",
+    "browser_close": "browser_automation",
 }
 
 

@@ -20,6 +20,7 @@ from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
 if TYPE_CHECKING:
     from ringfence.authority.policy_view import PolicyView
     from ringfence.authority.rule import Rule
+    from ringfence.authority.taint import TaintPolicy
     from ringfence.operation.brokered import Brokered
 
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -83,6 +84,8 @@ class PolicyTest:
     expect: Decision
     role: str | None = None
     line: int = 0
+    tainted: bool = False
+    """Whether it is asked as in a session that has read untrusted content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     approvals: tuple[Rule, ...] = ()
     tests: tuple[PolicyTest, ...] = ()
+    taint: TaintPolicy | None = None
+    """What holds after untrusted content; without the section nobody is marked."""
 
     def budget_of(self, scope: str, name: str = "*") -> Budget:
         """Return what the policy gives one tenant, space, user, session or the instance; `*` is everyone else."""

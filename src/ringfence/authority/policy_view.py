@@ -197,7 +197,7 @@ def _files(values: Mapping[str, Any]) -> list[Any]:
 
 
 def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
-    from ringfence.capability.browser import VERBS, BrowserUse
+    from ringfence.capability.browser import READING, BrowserUse
     from ringfence.capability.net import NetHttp
     from ringfence.capability.url_path import EVERY_PATH
 
@@ -209,7 +209,7 @@ def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
     ports = values.get("allowed_ports", (None,))
     paths = frozenset(values.get("allowed_url_paths", EVERY_PATH))
     return [
-        BrowserUse(frozenset(values.get("browser_scope", VERBS))),
+        BrowserUse(frozenset(values.get("browser_scope", READING))),
         *(NetHttp(host, port, None, methods, paths) for host in hosts for port in ports if paths),
     ]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
     from ringfence.authority.rule import Rule
+    from ringfence.authority.taint import TaintPolicy
     from ringfence.authority.whitelists import Mappings, Whitelists
     from ringfence.operation.form import Operation
 
@@ -104,6 +105,8 @@ class Profile:
     grant_id: str = ""
     decision_key_fingerprint: str = ""
     sources: Sources | None = None
+    taint: TaintPolicy | None = None
+    """What holds once untrusted content was reached for; nothing where the policy has no such section."""
     confined: bool = False
     """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 
@@ -179,6 +182,7 @@ class Profile:
             # not where nobody asks: profiles from before there was such a question keep their hashes
             **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
             **({"intercept_tls": True} if self.intercept_tls else {}),
+            **({} if self.taint is None else {"taint": self.taint.to_json()}),
             **({} if self._plain_critical else {"critical_isolation": str(self.critical_isolation)}),
         }
 

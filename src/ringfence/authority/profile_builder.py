@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
+    from ringfence.authority.taint import TaintPolicy
 
 SYSTEM: Final = Ceiling()
 NO_REQUEST: Final = Request()
@@ -107,6 +109,7 @@ class ProfileBuilder:
             *denial_rows(layers),
             *budget_rows(layers),
             *_word_rows(layers, policy.policy.security_mode),
+            *_taint_rows(policy.policy.taint),
         )
         return Explanation(layers.view.tool, role, policy.policy_version_hash, self._on_excess, rows)
 
@@ -165,6 +168,7 @@ class ProfileBuilder:
             clamped=clamped,
             manifest_version=manifest.version if manifest else "",
             confined=bool(manifest and manifest.runtime),
+            taint=policy.policy.taint,
             policy_version_hash=policy.policy_version_hash,
         )
         return replace(profile, profile_hash=digest(profile.normal_form()))
@@ -298,6 +302,19 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
         _alone("output_inline", True, view.output_inline, layers),
         _alone("intercept_tls", False, view.intercept_tls, layers),
     )  # fmt: skip
+
+
+def _taint_rows(taint: TaintPolicy | None) -> Iterator[Row]:
+    """Tell what changes once the call's session has reached for untrusted content."""
+    if taint is None:
+        return
+    reach = str(taint.reach)
+    yield Row(
+        "taint.reach", "session", None, reach, None, None, None, reach, "policy", "how far a mark is seen", "taint"
+    )
+    for use, decision in taint.decisions.items():
+        said, why = str(decision), "once untrusted content was reached for"
+        yield Row(f"taint.{use}", "allow", None, said, None, None, None, said, "policy", why, "taint")
 
 
 def _alone(setting: str, default: Any, value: Any, layers: Layers) -> Row:

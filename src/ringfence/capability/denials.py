@@ -22,7 +22,7 @@ _ON_PATHS = frozenset(
     {
         *("fs_read", "fs_write", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"),
         *("ws_diff", "ws_snapshots", "ws_snapshot", "ws_restore", "ws_reset", "ws_snapshot_delete"),
-        *("ws_commit", "ws_discard", "ws_pending"),
+        *("ws_commit", "ws_discard", "ws_pending", "ws_checkout"),
     }
 )
 _CHANGING = frozenset({"fs_write", "fs_mkdir", "fs_delete"})

@@ -101,7 +101,7 @@ class FsWrite(_Beneath):
     name = "fs.write"
     operations = frozenset(
         {"fs_write", "fs_mkdir", "fs_delete", "ws_snapshot", "ws_restore", "ws_reset", "ws_snapshot_delete"}
-    ) | {"ws_commit", "ws_discard"}
+    ) | {"ws_commit", "ws_discard", "ws_checkout"}
 
 
 class FsList(_Beneath):

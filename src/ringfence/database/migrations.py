@@ -228,6 +228,18 @@ def _service(d: Dialect) -> tuple[str, ...]:
     )
 
 
+def _taint(d: Dialect) -> tuple[str, ...]:
+    # the first execution that marked a name stays the one: a mark is never changed, and never taken back
+    return (
+        f"""
+        CREATE TABLE taint_mark (
+            tenant {d.text} NOT NULL, name {d.text} NOT NULL, exec_id {d.text} NOT NULL, reached {d.text} NOT NULL,
+            time_ms {d.integer} NOT NULL, PRIMARY KEY (tenant, name)
+        ) {d.keyed}
+        """,
+    )
+
+
 def _sandbox_execs(d: Dialect) -> str:
     """Return the view with the twenty columns that tools of the first design read; times are in milliseconds."""
     ids = ("project_id", "task_id", "conversation_id", "skill_id")
@@ -286,6 +298,6 @@ _OWN_INDEXES = {
         "task_id", "turn_id", "conversation_id", "project_id", "skill_id", "user_id", "space_id", "outcome",
     )
 }  # fmt: skip
-_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service)
+_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service, _taint)
 VERSION: Final = len(_STEPS)
 """The newest version of the schema that this release knows."""

@@ -41,6 +41,11 @@ class WaysOut:
         self._nat64 = tuple(nat64)
         self._ca_file = ca_file
 
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy itself, for what has a door and rules of its own."""
+        return self._proxy
+
     def inspect(self, profile: Profile, domains: Iterable[str], loans: Iterable[Loan] = ()) -> Inspection:
         """Return what opens the TLS of one run, and carries its secrets; takes a moment.
 
@@ -66,7 +71,7 @@ class WaysOut:
         """
         if worker.door is None:
             raise IsolationUnavailable(
-                f"a {worker.backend} box has no way out to the proxy", fix="use native for code that needs hosts"
+                f"a {worker.backend} box has no way out to the proxy", fix="use native, docker or gvisor for it"
             )
         limits = ctx.profile.limits
         ledger = Ledger(limits.max_bytes_in, shares(ctx.most_output, limits)[1])

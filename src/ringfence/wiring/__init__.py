@@ -30,7 +30,7 @@ from ringfence.isolation.pool.pools import Pools
 from ringfence.journal.journal import Journal
 from ringfence.journal.room import require_room
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
-from ringfence.ports import Clock
+from ringfence.ports import Clock, Taints
 from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
@@ -152,6 +152,7 @@ def build(settings: Settings) -> Engine:
         journal,
         keep=Keepsakes(settings.files_home, content_store_of(settings.home)),
         always_metered=service is not None,
+        taints=Once(lambda: make_taints(database)),
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
     return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out)
@@ -214,6 +215,13 @@ def make_audience(home: Path, database: Database) -> Audience | None:
     return Audience(home, database, settings, __version__)
 
 
+def make_taints(database: Database) -> Taints:
+    """Return the marks of whoever reached for untrusted content."""
+    from ringfence.journal.taints import TaintsInDatabase  # not at the top: most policies mark nobody
+
+    return TaintsInDatabase(database)
+
+
 def make_registry(journal: Journal, clock: Clock) -> Registry:
     """Return what keeps the processes of an engine."""
     from ringfence.processes.registry import Registry  # not at the top: most engines run none
@@ -269,7 +277,7 @@ def make_executors(
     def make_workspace() -> WorkspaceExecutor:
         from ringfence.executors.workspace import WorkspaceExecutor
 
-        return WorkspaceExecutor(home, TimeOrdered(), SystemClock())
+        return WorkspaceExecutor(home, TimeOrdered(), SystemClock(), config_home=settings.home)
 
     def make_net() -> NetExecutor:
         from ringfence.executors.net import NetExecutor

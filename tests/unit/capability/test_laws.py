@@ -51,7 +51,11 @@ SINGLE: tuple[Any, ...] = (
         for methods in METHODS[1:]
         for web_paths in WEB_PATHS
     ),
-    *(BrowserUse(frozenset(scope)) for size in (1, 2, 3) for scope in itertools.combinations(sorted(VERBS), size)),
+    *(
+        BrowserUse(frozenset(scope))
+        for size in range(1, len(VERBS) + 1)
+        for scope in itertools.combinations(sorted(VERBS), size)
+    ),
     *(
         ProcExec(tool, frozenset(templates))
         for tool in ("git", "ls")
@@ -107,6 +111,9 @@ OPERATIONS: tuple[Any, ...] = (
     *(brokered.BrowserNav(url) for url in ("https://x.a.com/", "http://b.org:8080/")),
     brokered.BrowserExtract(),
     brokered.BrowserScreenshot(),
+    brokered.BrowserClick("a"),
+    brokered.BrowserType("input", "words"),
+    brokered.BrowserClose(),
     *(
         brokered.ProcExec(tool, args)
         for tool in ("git", "ls", "sh")

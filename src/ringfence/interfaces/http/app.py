@@ -17,8 +17,8 @@ from ringfence.service.house import House
 from ringfence.version import __version__
 
 RESOURCES: Final = (
-    "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "skills", "evidence", "calls",
-    "grants", "metrics", "secrets",
+    "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "repositories", "skills", "evidence",
+    "calls", "grants", "metrics", "secrets",
 )  # fmt: skip
 """The modules beside this one that have a `router`."""
 

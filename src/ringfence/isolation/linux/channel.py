@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MAX_MESSAGE = 1 << 20
+SHORT = 1 << 14
+"""As much as one box has to say or to be told; a buffer for the longest message is new memory for every one."""
 _MAX_DESCRIPTORS = 16
 _INT = array.array("i").itemsize
 
@@ -28,10 +30,10 @@ def send(channel: socket.socket, message: dict[str, Any], fds: Sequence[int] = (
     channel.sendmsg([json.dumps(message).encode()], ancillary)
 
 
-def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return the next message and its descriptors, or `None` when the other side is gone."""
+def receive(channel: socket.socket, most: int = _MAX_MESSAGE) -> tuple[dict[str, Any] | None, list[int]]:
+    """Return the next message, of at most so many bytes, and its descriptors, or `None` when the other side is gone."""
     space = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT)
-    data, ancillary, flags, _ = channel.recvmsg(_MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, flags, _ = channel.recvmsg(most, space, socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, kind, payload in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -39,5 +41,5 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         for fd in fds:
             os.close(fd)
-        raise OSError(f"a message of more than {_MAX_MESSAGE} bytes or {_MAX_DESCRIPTORS} descriptors")
+        raise OSError(f"a message of more than {most} bytes or {_MAX_DESCRIPTORS} descriptors")
     return (json.loads(data) if data else None), list(fds)

@@ -203,9 +203,11 @@ class Workshop:
             if anchor_fd is not None:
                 anchor = Anchor(anchor_fd)
                 meter.anchor_pid = anchor.pid
-                wait_until_at_rest(anchor.pid)
             layers = self._observe(worker_pid, box, cgroups, door)
             heard.ready(worker_pid)
+            if anchor is not None:
+                # it had the time the worker took to warm up; before a guest has its memory is soon enough
+                wait_until_at_rest(anchor.pid)
             meter.park()
             events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
         except BaseException:

@@ -83,7 +83,7 @@ class ForkServer:
                 raise WorkerLost("the zygote is gone")
             try:
                 channel.send(self._control, spec, fds)
-                answer, received = channel.receive(self._control)
+                answer, received = channel.receive(self._control, channel.SHORT)
             except OSError as error:
                 # also when it is only late: its next answer would be to this question. A refusal because too many
                 # descriptors of this user are on their way sends nothing, and passes.

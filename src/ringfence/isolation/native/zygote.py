@@ -108,7 +108,7 @@ class Zygote:
                     self._step(fd, self._runs.pop(fd))
                     continue
                 try:
-                    spec, fds = channel.receive(self._control)
+                    spec, fds = channel.receive(self._control, channel.SHORT)
                 except OSError as error:
                     # no room for what came with it: whoever asked takes another zygote, and the runs of this one go on
                     channel.send(self._control, {"failed": str(error)})
