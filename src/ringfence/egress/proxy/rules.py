@@ -55,8 +55,12 @@ class Rules:
 
     def refuse_tunnel(self, where: Target) -> Refusal | None:
         """Return why an encrypted tunnel may not be opened: nobody sees what is in it, so all must be granted."""
+        return self.refuse_unseen(sorted(METHODS), where)
+
+    def refuse_unseen(self, methods: Iterable[str], where: Target) -> Refusal | None:
+        """Return why a tunnel may not be opened in which nobody sees which of `methods` is used, and on which path."""
         for path in ("/", _ANY_OTHER):
-            refusal = self._refuse(sorted(METHODS), replace(where, path=path))
+            refusal = self._refuse(methods, replace(where, path=path))
             if refusal is not None and refusal.reason in _SEEN_INSIDE:
                 some = f"some {refusal.reason}s only"
                 detail = f"{where.origin} is granted for {some}, and nobody can see which a tunnel carries"
