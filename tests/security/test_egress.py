@@ -22,8 +22,8 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
 from ringfence.capability.net import NetHttp
 from ringfence.database.address import open_database
-from ringfence.egress.proxy.connection import Patience
 from ringfence.egress.proxy.ledger import Ledger
+from ringfence.egress.proxy.meter import Patience
 from ringfence.egress.proxy.proxy import Gate, Proxy
 from ringfence.egress.proxy.rules import Rules
 from ringfence.errors import IsolationUnavailable

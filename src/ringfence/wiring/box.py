@@ -58,7 +58,7 @@ def make_ways_out(settings: Settings) -> WaysOut:
 
     lookup = settings.net.lookup
     proxy = Proxy() if lookup is None else Proxy(resolve=lookup)
-    return WaysOut(proxy, settings.net.nat64)
+    return WaysOut(proxy, settings.net.nat64, settings.net.ca_file)
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
