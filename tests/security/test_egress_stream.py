@@ -283,7 +283,7 @@ sys.stdin.read()
             assert thread is not None
             while thread.connections:  # bounded by the test's own time: without the end being told it never comes
                 pass
-            left.append(thread.connections)
+            left.append(thread.connections.total())
 
     ending, network = run(start(), proxy, code, on_output=listen)
     assert (ending.exit_code, left) == (0, [0]), ending.stderr
