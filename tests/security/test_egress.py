@@ -654,7 +654,8 @@ def test_nothing_is_left_when_a_gate_is_closed(lab: EgressLab) -> None:
     door.close()
     for end in ends:
         end.close()
-    assert held() <= before
+    while held() > before:  # the lab's servers are threads of this process, and hear of the end a little later
+        threading.Event().wait(0.01)
 
 
 # --- the record ---
