@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.host import above, host_pattern
 from ringfence.capability.host import covers as host_covers
 from ringfence.capability.host import meet as host_meet
 from ringfence.capability.kind import Kind, invalid
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.operation.target import DEFAULT_PORTS, METHODS, target
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.budgets.reservation import NOT_MEASURED, NOTHING_USED, Reservation
+from ringfence.dataclass import replace
 from ringfence.orchestrator import spending
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.masking import Masks, leaves
 from ringfence.operation.secret import SecretAsk, Way, references

@@ -7,9 +7,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ringfence.dataclass import dataclass
 from ringfence.egress.proxy import hello, messages
 from ringfence.egress.proxy.chunks import Chunks
 from ringfence.egress.proxy.ledger import Entry, Ledger
