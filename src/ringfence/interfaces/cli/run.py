@@ -10,7 +10,7 @@ from typing import Any, Final
 from ringfence.interfaces.cli.interrupt import Interrupts
 from ringfence.interfaces.cli.options import RunOptions, parse_run
 from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
-from ringfence.interfaces.cli.through import through_service, without_ssl
+from ringfence.interfaces.cli.through import lightly, through_service
 from ringfence.outcome import ExecutionResult
 
 _MANY_OBJECTS: Final = 50_000
@@ -99,7 +99,7 @@ def _run(
     run: RunOnce | None, code: str, request: dict[str, Any], options: RunOptions, interrupts: Interrupts
 ) -> ExecutionResult:
     if run is None:
-        without_ssl("asyncio")
+        lightly("asyncio")
         import ringfence
 
         run = ringfence.run
