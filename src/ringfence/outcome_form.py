@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
 from ringfence.authority.taint import Tainted
+from ringfence.dataclass import fields
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.outcome import (
     Artifact,

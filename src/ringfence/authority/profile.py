@@ -13,7 +13,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
-from ringfence.dataclass import dataclass, field
+from ringfence.dataclass import dataclass, field, fields
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
@@ -202,7 +202,7 @@ class Profile:
             "call_id": self.call_id,
             "side_effect": str(self.side_effect),
             "timeout_ms": self.timeout_ms,
-            "whitelists": {name: list(getattr(lists, name)) for name in lists.__dataclass_fields__},
+            "whitelists": {name: list(getattr(lists, name)) for name in (each.name for each in fields(lists))},
             "mappings": {"root_fs": self.mappings.root_fs, "tmp_dir": self.mappings.tmp_dir},
             "expires_at": self.expires_at,
             "clamped": list(self.clamped),
@@ -210,4 +210,4 @@ class Profile:
         }
 
 
-_LIMITS = tuple(Limits.__dataclass_fields__)
+_LIMITS = tuple(each.name for each in fields(Limits))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from ringfence.budgets.reservation import NOT_MEASURED, NOTHING_USED, Reservation
+from ringfence.dataclass import replace
 from ringfence.orchestrator import spending
 from ringfence.outcome import BrokerOutcome
 from ringfence.outcome import Budget as Used

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ringfence.authority.policy import Policy
 from ringfence.authority.profile import Profile
 from ringfence.budgets.reservation import MeterSource, Reservation, Usage, usage_of_run
 from ringfence.budgets.scope import Chain, ScopeKind, chain
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import replace
 from ringfence.operation.brokered import (
     BrowserClick,
     BrowserExtract,

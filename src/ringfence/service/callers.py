@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from ringfence.authority.caller import NOBODY_ELSE, Caller
+from ringfence.dataclass import dataclass
 
 EVERY_TENANT: Final = "*"
 """What a key for operators or auditors of the whole instance has as its tenant."""

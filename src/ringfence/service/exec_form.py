@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ringfence import arguments
@@ -19,6 +18,7 @@ from ringfence.authority.layers import read_overrides
 from ringfence.authority.levels import Commit, NetMode
 from ringfence.authority.limit_names import check_stated, stated
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import Denied, InvalidRequest
 from ringfence.evidence.correlation import Correlation
 from ringfence.facade import ExecutionRequest

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.budgets.owner import Owner, announce, is_over, this_process
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.journal import store as journal
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,7 @@ from ringfence.authority.profile import Isolation
 from ringfence.clock import SystemClock
 from ringfence.config import SandboxConfig
 from ringfence.database.address import default_database, open_database
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.facade import SandboxManager

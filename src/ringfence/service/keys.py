@@ -12,11 +12,11 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.caller import LOCAL, Caller, check_tenant
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.private_files import replace_file
 from ringfence.service.callers import EVERY_TENANT, Access, Principal

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.processes.process import Process
 from ringfence.service.exec_form import require_trusted_preload

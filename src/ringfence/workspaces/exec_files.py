@@ -22,12 +22,12 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.limits import MIB
+from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult
 from ringfence.workspaces.artifact_quota import count_again, reserved

@@ -7,11 +7,11 @@ browser are held by its own process, which no page reaches, so that for its tunn
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.net import READING, NetHttp
+from ringfence.dataclass import dataclass, fields, replace
 from ringfence.egress.proxy.refusal import Refusal
 from ringfence.egress.proxy.rules import Rules, rules_for
 from ringfence.operation.target import Target

@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.workspaces.home import default_home
