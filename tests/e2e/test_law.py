@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command_line import ringfence as ringfence_command
 
 import ringfence
 from ringfence import InvalidRequest, SandboxManager
@@ -138,6 +139,18 @@ def test_a_budget_holds_across_processes_and_ends_with_its_own_exit_code(tmp_pat
     ]
     assert [each.returncode for each in done] == [0, 0, 5], done[2].stderr
     assert "QUOTA.BUDGET_EXCEEDED" in done[2].stderr
+
+
+def test_spaces_and_users_have_budgets_of_their_own(tmp_path: Path) -> None:
+    policy = tmp_path / "budgets.yaml"
+    policy.write_text("policies: {}\nbudgets: {space: {'*': {calls: 1}}, user: {ann: {calls: 1}}}\n")
+
+    def run(*whose: str) -> int:
+        words = [word for name in whose for word in ("--correlate", name)]
+        return ringfence_command(tmp_path / "home", "run", "--policy", str(policy), *words, "-c", "1").returncode
+
+    assert [run("space=one"), run("space=one"), run("space=two"), run()] == [0, 5, 0, 0]
+    assert [run("user=ann"), run("user=ann"), run("user=bob"), run("user=bob")] == [0, 5, 0, 0]
 
 
 @pytest.fixture

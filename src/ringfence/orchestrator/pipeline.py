@@ -289,7 +289,8 @@ class Orchestrator:
         self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation, beginning: Beginning
     ) -> Outcome:
         """Have it carried out, and write down how that ended together with what it is charged: all of it or nothing."""
-        metering, begun = self._metering(ctx.profile, operation), beginning.members
+        begun = beginning.members
+        metering = self._metering(ctx.profile, operation, begun)
         try:
             if metering is not None:
                 await beginning.write()  # what a budget refuses is on record
@@ -332,12 +333,12 @@ class Orchestrator:
         ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=done)
         return {**ended, **reached_so_far(ctx.reached)}
 
-    def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
+    def _metering(self, profile: Profile, operation: Operation, begun: records.Members) -> Metering | None:
         if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):
             return None
         from ringfence.orchestrator.metering import Metering  # not at the top: most calls have no budget
 
-        return Metering(self._admission(), operation)
+        return Metering(self._admission(), operation, begun)
 
     async def _end(self, ended: records.Members, metering: Metering | None) -> None:
         if metering is None:
