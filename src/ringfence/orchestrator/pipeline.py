@@ -334,7 +334,8 @@ class Orchestrator:
         return {**ended, **reached_so_far(ctx.reached)}
 
     def _metering(self, profile: Profile, operation: Operation, begun: records.Members) -> Metering | None:
-        if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):
+        bounded = profile.scope_budgets or profile.budget != INHERITED or profile.concurrency is not None
+        if not (self._always_metered or bounded):
             return None
         from ringfence.orchestrator.metering import Metering  # not at the top: most calls have no budget
 

@@ -47,9 +47,11 @@ def chain_of(profile: Profile, session_id: str | None, known: Mapping[str, str] 
         ScopeKind.SPACE: known.get("space_id", ""),
         ScopeKind.USER: told if told and profile.subject_id in (LOCAL, "") else profile.subject_id,
         ScopeKind.SESSION: session_id or "",
+        ScopeKind.PROFILE: "" if profile.concurrency is None else f"{profile.role or ''}/{profile.tool_name}",
         ScopeKind.CALL: profile.call_id,
     }
-    return chain(names, Policy(budgets=profile.scope_budgets).budget_of, {ScopeKind.CALL: profile.budget})
+    own = {ScopeKind.PROFILE: Budget(concurrent=profile.concurrency), ScopeKind.CALL: profile.budget}
+    return chain(names, Policy(budgets=profile.scope_budgets).budget_of, own)
 
 
 def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
