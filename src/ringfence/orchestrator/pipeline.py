@@ -216,6 +216,8 @@ class Orchestrator:
         try:
             verdict.require_allowed()
             executor = self._executor_of(operation.domain)
+            if attached is not None and not profile.output_inline:
+                raise CapabilityBlocked("the policy shows nobody what programs say, and a process is listened to")
         except RingfenceError as refused:
             await self._evidence.record(records.denied(begun, verdict, refused), papers_of(profile).documents)
             refused.details["evidence_id"] = names.envelope_id
@@ -233,7 +235,7 @@ class Orchestrator:
             profile,
             session_id,
             scope,
-            on_output,
+            on_output if profile.output_inline else None,
             envelope_id=names.envelope_id,
             evidence=self._evidence,
             begin=beginning.write,
@@ -250,6 +252,7 @@ class Orchestrator:
         if standing.told is not None:
             outcome = replace(outcome, tainted=standing.told)
         if isinstance(outcome, ExecutionResult):
+            outcome = outcome if profile.output_inline else outcome.withheld()
             return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
         return replace(outcome, evidence_id=names.envelope_id)
 
