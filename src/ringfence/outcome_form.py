@@ -96,6 +96,7 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
     }
     form["tasks_peak"] = result.tasks_peak
     form["value"] = result.value
+    form["digests"] = None if result.digests is None else dict(result.digests)
     return form
 
 
@@ -167,6 +168,7 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         evidence_id=_maybe(form, "evidence_id", str),
         risk=_maybe(form, "risk", str),
         kept_in=_maybe(form, "kept_in", str),
+        digests=None if form.get("digests") is None else read_object(form["digests"]),
         tainted=_tainted(form.get("tainted")),
     )
 

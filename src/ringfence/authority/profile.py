@@ -95,6 +95,8 @@ class Profile:
     budget: Budget = INHERITED
     scope_budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
     """What the policy gives each tenant, user or session, by scope and name."""
+    concurrency: int | None = None
+    """How many calls of the tool may run at once for the tenant and role; nothing where nobody said so."""
     expires_at: int | None = None
     dangers: tuple[str, ...] = ()
     refusal: str | None = None
