@@ -35,4 +35,5 @@ GUARANTEES = {
     30: "Code under gVisor meets a kernel of its own, and whatever it multiplies into on the host stays in one cgroup.",
     31: "An AIO service is believed in nothing it did not do, and no session ever gets the instance of another.",
     32: "Code that was granted names reaches those and nothing else; without the proxy there is no network at all.",
+    37: "A caller gets no role, box or mode but its key's and the service's, or stricter; no repository is written.",
 }

@@ -72,6 +72,7 @@ _LIKE_ITS_CODE = Reason("")
 _UNDER_ANY_CODE = {"consent_required": Reason("a person has to agree first", exit_code=4)}
 
 _PERMISSION_DENY = {
+    "role": Reason("a request names another role than the one its key was made for"),
     "key_void": Reason("the key that asked for it was revoked or has expired before it began"),
     "not_granted": Reason("no grant allows this operation"),
     "no_key": Reason("the request brought no API key, or none that is valid here and now", http_status=401),
