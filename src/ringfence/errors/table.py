@@ -213,6 +213,8 @@ _BUDGET_EXCEEDED = {
     "workspace_disk": Reason("the session's files would outgrow their quota"),
     "project_artifacts": Reason("the artifacts of a project would outgrow their quota; old ones can be pruned"),
     "secrets": Reason("a tenant has as many secrets as it may"),
+    "keys": Reason("there are as many API keys as a service may have"),
+    "packages": Reason("a tenant has as many package environments of its own as it may"),
     "projects": Reason("a tenant has as many projects as it may"),
     "idempotency_keys": Reason("a tenant has as many idempotency keys as it may", retryable=True),
     "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),

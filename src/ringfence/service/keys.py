@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.caller import LOCAL, Caller, check_tenant
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.private_files import replace_file
 from ringfence.service.callers import EVERY_TENANT, Access, Principal
 
@@ -30,6 +30,7 @@ _KEY_ID: Final = re.compile(r"[a-z2-7]{12}\Z")
 _STAMP: Final = "api-keys.changed"
 _LONGEST_TRUST: Final = 5.0
 _MOST_NAME: Final = 64
+MOST_KEYS: Final = 10_000
 _DAY_MS: Final = 24 * 3600 * 1000
 _NO_DIGEST: Final = bytes(32)
 _COLUMNS: Final = "key_id, tenant, access, name, digest, created_ms, expires_ms, revoked_ms, role"
@@ -106,6 +107,7 @@ class ApiKeys:
 
         Raises:
             InvalidRequest: No tenant or key can be called that.
+            QuotaExceeded: There are as many as may be.
             Unavailable: It cannot be kept.
         """
         if tenant == EVERY_TENANT:
@@ -123,6 +125,14 @@ class ApiKeys:
         expires = None if days is None else now + days * _DAY_MS
         key = ApiKey(key_id, tenant, access, name, _digest(text), now, expires, None, role)
         with self._database.transaction() as cursor:
+            (count,) = cursor.execute(
+                "SELECT count(*) FROM api_key WHERE revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > ?)",
+                (now,),
+            ).fetchone()
+            if count >= MOST_KEYS:  # all of them are in the memory of each service
+                raise QuotaExceeded(
+                    f"there are {MOST_KEYS} keys already", reason="keys", limit=MOST_KEYS, fix="revoke some first"
+                )
             cursor.execute(
                 f"INSERT INTO api_key ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  names of our columns
                 (key_id, tenant, str(access), name, key.digest, now, expires, None, role),
