@@ -321,7 +321,7 @@ examples:
 """,
     "key": """\
 ringfence key create [--days N] [--json]
-ringfence key create --access A [--tenant T] [--name N] [--days N] [--json]
+ringfence key create --access A [--tenant T] [--name N] [--role R] [--days N] [--json]
 ringfence key list [--json]
 ringfence key revoke KEY_ID [--json]
 
@@ -337,6 +337,7 @@ of it for every tenant, and makes keys.
   --tenant T     create: whose it is, 1 to 63 lower-case letters, digits, - or _; default local. For operators and
                  auditors of the whole instance: '*'
   --name N       create: what its caller is called in evidence; a new key of the same name takes over from an old one
+  --role R       create: the agent role of the policy that its caller acts in
   --days N       create: how long the key is good for; default 90 for grants, and without end for --access
   --json         one JSON object, and nothing else
 """,
