@@ -16,9 +16,10 @@ import pytest
 from hypothesis import settings
 from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, postgres_server
 
+from ringfence.browser.chromium import find_chromium
 from ringfence.database.address import open_database
 from ringfence.database.port import WAIT_SECONDS, Database
-from ringfence.errors import IsolationUnavailable
+from ringfence.errors import IsolationUnavailable, Unavailable
 from ringfence.images.archive import default_cache
 from ringfence.images.rootfs import cannot_build
 from ringfence.isolation.gvisor import runsc
@@ -200,6 +201,16 @@ def _gcc() -> str | None:
     return None if shutil.which("gcc") else "gcc is not installed"
 
 
+def _browser() -> str | None:
+    if find_spec("playwright") is None:
+        return "playwright is not installed"
+    try:
+        find_chromium()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
 CHECKS = {
     "native": _native,
     "bwrap": _bwrap,
@@ -216,6 +227,7 @@ CHECKS = {
     "aio_sdk": _aio_sdk,
     "btrfs": _btrfs,
     "gcc": _gcc,
+    "browser": _browser,
     "egress_lab": _egress_lab,
     "net_lab": _net_lab,
     "systemd": _systemd,

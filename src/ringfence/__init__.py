@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ringfence.authority.policy_source import PolicySource
     from ringfence.authority.profile import Isolation, Profile, SecurityMode
     from ringfence.authority.profile_builder import ProfileBuilder
+    from ringfence.browser_router import BrowserAction, BrowserRouter
     from ringfence.budgets.port import BudgetMeter
     from ringfence.capability.budget import Budget
     from ringfence.capability.capabilities import Capabilities
@@ -80,6 +81,8 @@ _HOME_OF = {
     "Profile": "authority.profile",
     "SecurityMode": "authority.profile",
     "ProfileBuilder": "authority.profile_builder",
+    "BrowserAction": "browser_router",
+    "BrowserRouter": "browser_router",
     "BudgetMeter": "budgets.port",
     "Budget": "capability.budget",
     "Capabilities": "capability.capabilities",
@@ -146,6 +149,8 @@ __all__ = [
     "AgentWorkspace",
     "Artifact",
     "BrokerOutcome",
+    "BrowserAction",
+    "BrowserRouter",
     "Budget",
     "BudgetMeter",
     "Capabilities",

@@ -6,7 +6,6 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -20,8 +19,10 @@ from ringfence.authority.layers import Request
 from ringfence.authority.local import tool_of
 from ringfence.authority.profile import Isolation, Profile, SecurityMode
 from ringfence.background import Background
+from ringfence.browsing import Browsing
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
+from ringfence.dataclass import replace
 from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
     from ringfence.client.remote import Remote
     from ringfence.grants.door import Presented
     from ringfence.isolation.aio.pool import AIOSandboxPool
-    from ringfence.operation.brokered import Brokered, Filing, NetHttp, ProcExec
+    from ringfence.operation.brokered import Brokered, ByBroker, ProcExec
     from ringfence.operation.form import Operation
 
 _calls = TimeOrdered()
 _LATER = ("confirmation_service",)
 
 
-class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
+class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
     """The one way in: every run of an agent's session goes through here."""
 
     def __init__(
@@ -351,7 +352,7 @@ class SandboxManager(Background, Decisions, Fetching, Filed, Skilled):
     async def perform(self, operation: ProcExec, *, on_output: OnOutput | None = None) -> ExecutionResult: ...
 
     @overload
-    async def perform(self, operation: Filing | NetHttp, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
+    async def perform(self, operation: ByBroker, *, on_output: OnOutput | None = None) -> BrokerOutcome: ...
 
     @overload
     async def perform(self, operation: Brokered, *, on_output: OnOutput | None = None) -> Outcome: ...

@@ -95,6 +95,10 @@ class ManagedWorkspace:
         """Start over with no files, in one step."""
         return dict((await self._broker(workspace.WsReset(snapshot_before))).out)
 
+    async def checkout(self, repository: str) -> dict[str, Any]:
+        """Fill the work directory, which must be empty, with a copy of a repository that the operator registered."""
+        return dict((await self._broker(workspace.WsCheckout(repository))).out)
+
     async def diff(self, since: str | None = None) -> dict[str, Any]:
         """Say what changed since a snapshot, or since there was nothing; `patch` is a unified diff of the texts."""
         found = await self._broker(workspace.WsDiff(since))

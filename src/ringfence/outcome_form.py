@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final, TypeVar
 
+from ringfence.authority.taint import Tainted
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.outcome import (
     Artifact,
@@ -69,6 +70,8 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "notes": list(result.notes),
         "pending": None if result.pending is None else result.pending.to_dict(),
         "network": None if result.network is None else _plain(asdict(result.network)),
+        "tainted": None if result.tainted is None else result.tainted.to_dict(),
+        "kept_in": result.kept_in,
     }
 
 
@@ -105,6 +108,7 @@ def broker_form(outcome: BrokerOutcome) -> dict[str, Any]:
         "effects": [{"kind": effect.kind, "meta": dict(effect.meta)} for effect in outcome.effects],
         "exec_id": outcome.exec_id,
         "evidence_id": outcome.evidence_id,
+        "tainted": None if outcome.tainted is None else outcome.tainted.to_dict(),
     }
 
 
@@ -161,6 +165,8 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         exec_id=read_member(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
         risk=_maybe(form, "risk", str),
+        kept_in=_maybe(form, "kept_in", str),
+        tainted=_tainted(form.get("tainted")),
     )
 
 
@@ -183,7 +189,15 @@ def read_broker(form: object) -> BrokerOutcome:
         ),
         exec_id=read_member(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
+        tainted=_tainted(form.get("tainted")),
     )
+
+
+def _tainted(form: object) -> Tainted | None:
+    if form is None:
+        return None
+    form = read_object(form)
+    return Tainted(read_member(form, "by", str), read_member(form, "reached", str), read_member(form, "at_ms", int))
 
 
 def _container(form: object) -> Container | None:
@@ -217,6 +231,7 @@ def _destination(form: Form) -> Destination:
     words = ("host", "decision", "reason", "method", "address")
     counts = ("port", "count", "bytes_in", "bytes_out")
     members: dict[str, Any] = {name: read_member(form, name, str) for name in words}
+    members["secret"] = _maybe(form, "secret", str) or ""
     return Destination(**(members | {name: read_member(form, name, int) for name in counts}))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ringfence.authority.caller import LOCAL
@@ -11,6 +10,7 @@ from ringfence.authority.levels import Commit
 from ringfence.authority.profile import Profile
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
 from ringfence.outcome import Artifact, FileChanges, Layers, Network, OnOutput, Pending, SandboxType
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.issuer_key import IssuerKey, SigningKey
     from ringfence.authority.narrowing import Narrowing
+    from ringfence.authority.taint import Tainted
     from ringfence.capability.budget import Budget
     from ringfence.evidence.documents import Document
     from ringfence.evidence.records import Members
@@ -190,6 +191,26 @@ class EvidenceSink(Protocol):
 
     async def record(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Write down what has no end of its own: a refusal, a consent, a change of the rules."""
+        ...
+
+
+class Taints(Protocol):
+    """Who has reached for untrusted content, for every process that shares the evidence; a mark is there for good."""
+
+    async def found(self, tenant: str, names: Sequence[str]) -> Mapping[str, Tainted]:
+        """Return the marks on any of the names, as they are now.
+
+        Raises:
+            Unavailable: Nobody can tell, so nothing may happen.
+        """
+        ...
+
+    async def mark(self, tenant: str, names: Sequence[str], tainted: Tainted) -> None:
+        """Put a mark on the names, durably; an older one stays.
+
+        Raises:
+            Unavailable: It cannot be written, so nothing may happen.
+        """
         ...
 
 

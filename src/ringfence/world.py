@@ -25,8 +25,9 @@ _OPERATION_OF = {
     **dict.fromkeys(("file_delete", "fs_delete"), "fs_delete"),
     **{kind: kind for kind in ("fs_stat", "fs_mkdir", "tmp_alloc", "tmp_free", "proc_exec", "net_http")},
     **{kind: kind for kind in ("ws_snapshot", "ws_snapshots", "ws_restore", "ws_reset", "ws_diff")},
-    "ws_snapshot_delete": "ws_snapshot_delete",
+    **{kind: kind for kind in ("ws_snapshot_delete", "ws_checkout")},
     **{kind: kind for kind in ("browser_nav", "browser_extract", "browser_screenshot")},
+    **{kind: kind for kind in ("browser_click", "browser_type", "browser_close")},
 }
 
 

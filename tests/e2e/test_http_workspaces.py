@@ -9,6 +9,8 @@ from urllib.parse import quote
 import pytest
 from tests.http_service import Answer, Service, serving
 
+from ringfence.workspaces.session import MOST_PROJECTS
+
 pytestmark = pytest.mark.needs("native")
 ROOT = "/sandbox/workspaces"
 UNKNOWN = "snap_" + "0" * 32
@@ -190,3 +192,15 @@ def test_auditors_and_operators_do_not_reach_files(service: Service) -> None:
     for access in ("auditor", "operator"):
         key = service.make_key(access)
         assert service.ask("GET", f"{ROOT}/p1/files", key=key).status == 403
+
+
+def test_a_tenant_has_so_many_projects_and_others_notice_nothing(service: Service, keys: dict[str, str]) -> None:
+    crowded = service.make_key("agent", "crowded")
+    assert put(service, crowded, "first", "work/a", b"1").status == 200
+    for number in range(MOST_PROJECTS - 1):
+        (service.home / f"workspace/tenants/crowded/projects/p{number}").mkdir()
+    assert put(service, crowded, "one-more", "work/a", b"1").reason == "projects"
+    body = {"project_id": "one-more", "exec": {"kind": "shell", "code": "true"}}
+    assert service.ask("POST", "/sandbox/execs", body, key=crowded).reason == "projects"
+    assert put(service, crowded, "first", "work/b", b"1").status == 200
+    assert put(service, keys["other"], "one-more", "work/a", b"1").status == 200

@@ -117,7 +117,6 @@ def test_without_a_declaration_there_is_nothing(home: Path) -> None:
         "[workspace.ro_mounts]\nx = '/sys'",
         "[workspace.ro_mounts]\nx = '/dev/shm'",
         "[workspace.ro_mounts]\nx = '/var/run'",
-        "[workspace.repositories]\nx = '/usr'",
         "workspace = 1",
         "[workspace",
         "[workspace.ro_mounts]\n" + "\n".join(f"m{n} = '/usr'" for n in range(MOST_MOUNTS + 1)),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.authority.taint import Tainted
 from ringfence.errors import Unavailable
 from ringfence.outcome import (
     Artifact,
@@ -88,6 +89,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         not_shown=COUNTS,
         complete=st.booleans(),
     ),
+    "tainted": st.none() | st.builds(Tainted, by=TEXTS, reached=TEXTS, at_ms=COUNTS),
+    "kept_in": st.none() | TEXTS,
 }
 RESULTS = st.builds(ExecutionResult, **FIELDS)
 BROKERED = st.builds(
@@ -98,6 +101,7 @@ BROKERED = st.builds(
     used=st.builds(Budget, bytes_out=COUNTS, memory_peak_bytes=st.none() | COUNTS),
     effects=st.tuples(st.builds(Effect, kind=TEXTS, meta=st.dictionaries(TEXTS, COUNTS | TEXTS, max_size=2))),
     exec_id=TEXTS,
+    tainted=FIELDS["tainted"],
     evidence_id=st.none() | TEXTS,
 )
 JSON = st.recursive(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from ringfence.authority.layers import OnExcess, Row
 from ringfence.authority.limit_names import shown
+from ringfence.dataclass import dataclass
 
 _AUTHORITIES = ("policy", "manifest", "grant")
 _FOLD_AT = 24
@@ -39,6 +39,7 @@ _HELD_BY = {
     "mime_allow": "proxy",
     "env_allow": _HOST,
     "output_inline": _HOST,
+    "intercept_tls": "proxy",
     "commit": _HOST,
     "denied_changes": _HOST,
     # what a program is called says little about what it does

@@ -6,7 +6,6 @@ The simple API never shows a grant, and the pipeline behind it is the one that a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import NOBODY_ELSE, Caller
@@ -15,6 +14,7 @@ from ringfence.authority.manifest import built_in_manifest
 from ringfence.authority.profile import Sources
 from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
 from ringfence.capability.limits import SYSTEM_CEILING
+from ringfence.dataclass import replace
 from ringfence.operation.code import CodeRun, Language
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _TOOL_OF = {
     "ws_restore": "file_write",
     "ws_reset": "file_delete",
     "ws_snapshot_delete": "file_delete",
+    "ws_checkout": "file_write",
     "tmp_alloc": "tmp_use",
     "tmp_free": "tmp_use",
     "proc_exec": "proc_exec",
@@ -52,6 +53,9 @@ _TOOL_OF = {
     "browser_nav": "browser_automation",
     "browser_extract": "browser_automation",
     "browser_screenshot": "browser_automation",
+    "browser_click": "browser_automation",
+    "browser_type": "browser_automation",
+    "browser_close": "browser_automation",
 }
 
 

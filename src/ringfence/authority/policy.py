@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +15,12 @@ from ringfence.authority.profile import SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.canonical import digest_of
 from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
+from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ringfence.authority.policy_view import PolicyView
     from ringfence.authority.rule import Rule
+    from ringfence.authority.taint import TaintPolicy
     from ringfence.operation.brokered import Brokered
 
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -83,6 +84,8 @@ class PolicyTest:
     expect: Decision
     role: str | None = None
     line: int = 0
+    tainted: bool = False
+    """Whether it is asked as in a session that has read untrusted content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     approvals: tuple[Rule, ...] = ()
     tests: tuple[PolicyTest, ...] = ()
+    taint: TaintPolicy | None = None
+    """What holds after untrusted content; without the section nobody is marked."""
 
     def budget_of(self, scope: str, name: str = "*") -> Budget:
         """Return what the policy gives one tenant, space, user, session or the instance; `*` is everyone else."""

@@ -12,6 +12,7 @@ from ringfence.authority.limit_names import FIELDS
 from ringfence.authority.policy import Policy, PolicySnapshot
 from ringfence.authority.policy_keys import KEY_OF_LIMIT
 from ringfence.authority.policy_view import PolicyView, lineage, tools_of
+from ringfence.authority.taint import Outward, Reach, TaintPolicy
 from ringfence.capability.budget import KINDS, Budget
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import Denials
@@ -98,6 +99,11 @@ def _others(before: PolicyView, after: PolicyView, change: Any) -> Iterator[Chan
         yield change(
             "output_inline", before.output_inline, after.output_inline, after.output_inline, before.output_inline
         )
+    if before.intercept_tls != after.intercept_tls:
+        # it opens hosts that are granted in part, and secrets of the host to code
+        yield change(
+            "intercept_tls", before.intercept_tls, after.intercept_tls, after.intercept_tls, before.intercept_tls
+        )
     if before.env_allow != after.env_allow:
         had, has = before.env_allow, after.env_allow
         wider = has is None or (had is not None and bool(has - had))
@@ -129,10 +135,24 @@ def _budget_changes(before: Budget, after: Budget, change: Any) -> Iterator[Chan
 
 def _whole(before: Policy, after: Policy) -> Iterator[Change]:
     """Compare what is said for every call at once; rules are compared as a whole, because they may overlap."""
+    yield from _taints(before.taint or TaintPolicy(), after.taint or TaintPolicy())
     for setting in ("mode", "security_mode", "rules", "approvals", "ceilings", "budgets"):
         old, new = getattr(before, setting), getattr(after, setting)
         if old != new:
             yield Change(Direction.CHANGED, None, "every tool", setting, old, new)
+
+
+def _taints(before: TaintPolicy, after: TaintPolicy) -> Iterator[Change]:
+    for use in Outward:
+        old, new = (side.about((use,))[1] for side in (before, after))
+        if old is not new:
+            direction = Direction.WIDENED if new < old else Direction.NARROWED
+            yield Change(direction, None, "every tool", f"taint.{use}", str(old), str(new))
+    if before.reach is not after.reach:
+        order = list(Reach)
+        wider = order.index(after.reach) < order.index(before.reach)
+        direction = Direction.WIDENED if wider else Direction.NARROWED
+        yield Change(direction, None, "every tool", "taint.reach", str(before.reach), str(after.reach))
 
 
 def _limit(view: PolicyView, name: str) -> float:

@@ -40,6 +40,7 @@ TOP_KEYS = (
     "rules",
     "approvals",
     "tests",
+    "taint",
 )
 PRIVATE = "private"
 """What stands for every private network in `network.denylist.networks`."""
@@ -175,6 +176,7 @@ def _policy(reader: Reader, root: Node) -> Policy:
         rules=policy_sections.rules(reader, top.get("rules"), "rules"),
         approvals=policy_sections.rules(reader, top.get("approvals"), "approvals"),
         tests=policy_sections.tests(reader, top.get("tests")),
+        taint=policy_sections.taint(reader, top["taint"]) if "taint" in top else None,
     )
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ringfence.authority.catalogue import tool_name
 from ringfence.authority.levels import Decision
 from ringfence.authority.policy import PolicyTest, Secret
-from ringfence.authority.policy_keys import text, word
+from ringfence.authority.policy_keys import flag, text, word
 from ringfence.authority.rule import Rule, Subject
+from ringfence.authority.taint import Outward, Reach, TaintPolicy
 from ringfence.authority.units import seconds, size
 from ringfence.capability.budget import KINDS, UNLIMITED, Amount, Budget
 from ringfence.errors import InvalidRequest
@@ -119,7 +120,7 @@ def tests(reader: Reader, node: Node | None) -> tuple[PolicyTest, ...]:
     read: list[PolicyTest] = []
     for at, item in enumerate(reader.items(node, "tests")):
         path = f"tests[{at}]"
-        fields = reader.mapping(item, path, ("name", "role", "tool", "op", "expect"))
+        fields = reader.mapping(item, path, ("name", "role", "tool", "op", "expect", "tainted"))
         missing = [key for key in ("tool", "op", "expect") if key not in fields]
         if missing:
             reader.note("incomplete_test", path, f"has no {missing[0]}", item.line, item.column)
@@ -137,9 +138,19 @@ def tests(reader: Reader, node: Node | None) -> tuple[PolicyTest, ...]:
                 expect=expect,
                 role=_optional(reader, fields, path, "role"),
                 line=item.line,
+                tainted="tainted" in fields and bool(reader.value(fields["tainted"], f"{path}.tainted", flag)),
             )
         )
     return tuple(read)
+
+
+def taint(reader: Reader, node: Node) -> TaintPolicy:
+    """Read `taint`: what is asked about or denied once untrusted content was reached for, and how far that is seen."""
+    fields = reader.mapping(node, "taint", ("reach", *Outward))
+    reach = reader.value(fields["reach"], "taint.reach", word(Reach)) if "reach" in fields else None
+    said = {use: reader.value(fields[use], f"taint.{use}", word(Decision)) for use in Outward if use in fields}
+    decisions = {use: decision for use, decision in said.items() if decision is not None}
+    return TaintPolicy(MappingProxyType(decisions), reach or Reach.SESSION)
 
 
 def templates(reader: Reader, node: Node, path: str) -> dict[str, tuple[Any, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
     from ringfence.authority.rule import Rule
+    from ringfence.authority.taint import TaintPolicy
     from ringfence.authority.whitelists import Mappings, Whitelists
     from ringfence.operation.form import Operation
 
@@ -87,6 +88,8 @@ class Profile:
     rules: tuple[Rule, ...] = ()
     allowed_commands: tuple[str, ...] | None = None
     output_inline: bool = True
+    intercept_tls: bool = False
+    """Whether what code in a box says over TLS is read by the host, and judged request by request."""
     commit: Commit = Commit.ALWAYS
     """What becomes of what a run changes in its project."""
     budget: Budget = INHERITED
@@ -102,6 +105,10 @@ class Profile:
     grant_id: str = ""
     decision_key_fingerprint: str = ""
     sources: Sources | None = None
+    taint: TaintPolicy | None = None
+    """What holds once untrusted content was reached for; nothing where the policy has no such section."""
+    lasting_secrets: frozenset[str] = frozenset()
+    """The secrets that may be asked for once for a whole conversation; a person has to agree even so."""
     confined: bool = False
     """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 
@@ -176,6 +183,8 @@ class Profile:
             "tool_name": self.tool_name,
             # not where nobody asks: profiles from before there was such a question keep their hashes
             **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
+            **({"intercept_tls": True} if self.intercept_tls else {}),
+            **({} if self.taint is None else {"taint": self.taint.to_json()}),
             **({} if self._plain_critical else {"critical_isolation": str(self.critical_isolation)}),
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.explanation import Explanation
@@ -30,12 +30,14 @@ from ringfence.authority.profile import Profile, SecurityMode
 from ringfence.capability.canonical import digest
 from ringfence.capability.capabilities import NO_CAPABILITIES
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
+    from ringfence.authority.taint import TaintPolicy
 
 SYSTEM: Final = Ceiling()
 NO_REQUEST: Final = Request()
@@ -107,6 +109,7 @@ class ProfileBuilder:
             *denial_rows(layers),
             *budget_rows(layers),
             *_word_rows(layers, policy.policy.security_mode),
+            *_taint_rows(policy.policy.taint),
         )
         return Explanation(layers.view.tool, role, policy.policy_version_hash, self._on_excess, rows)
 
@@ -156,6 +159,7 @@ class ProfileBuilder:
             rules=(*policy.policy.rules, *policy.policy.approvals),
             allowed_commands=view.allowed_commands,
             output_inline=view.output_inline,
+            intercept_tls=view.intercept_tls,
             commit=commit_of(layers),
             budget=budget_of(layers),
             scope_budgets=policy.policy.budgets,
@@ -164,6 +168,8 @@ class ProfileBuilder:
             clamped=clamped,
             manifest_version=manifest.version if manifest else "",
             confined=bool(manifest and manifest.runtime),
+            taint=policy.policy.taint,
+            lasting_secrets=view.lasting_secrets,
             policy_version_hash=policy.policy_version_hash,
         )
         return replace(profile, profile_hash=digest(profile.normal_form()))
@@ -295,7 +301,21 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
         _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
         _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
         _alone("output_inline", True, view.output_inline, layers),
+        _alone("intercept_tls", False, view.intercept_tls, layers),
     )  # fmt: skip
+
+
+def _taint_rows(taint: TaintPolicy | None) -> Iterator[Row]:
+    """Tell what changes once the call's session has reached for untrusted content."""
+    if taint is None:
+        return
+    reach = str(taint.reach)
+    yield Row(
+        "taint.reach", "session", None, reach, None, None, None, reach, "policy", "how far a mark is seen", "taint"
+    )
+    for use, decision in taint.decisions.items():
+        said, why = str(decision), "once untrusted content was reached for"
+        yield Row(f"taint.{use}", "allow", None, said, None, None, None, said, "policy", why, "taint")
 
 
 def _alone(setting: str, default: Any, value: Any, layers: Layers) -> Row:

@@ -1,4 +1,4 @@
-"""The browser: which of its read-only verbs may be used; which pages is a matter of `NetHttp`."""
+"""The browser: which of its verbs may be used; which pages is a matter of `NetHttp`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from ringfence.capability.kind import Kind, invalid
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation
 
-VERBS = frozenset({"extract", "open", "screenshot"})
-_VERB_OF = {"browser_nav": "open", "browser_extract": "extract", "browser_screenshot": "screenshot"}
+READING = frozenset({"extract", "open", "screenshot"})
+"""What is meant where nobody names verbs; the others act on a page, and somebody has to name them."""
+VERBS = READING | {"click", "type"}
+_VERB_OF = {
+    "browser_nav": "open",
+    "browser_close": "open",
+    "browser_extract": "extract",
+    "browser_screenshot": "screenshot",
+    "browser_click": "click",
+    "browser_type": "type",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ringfence.capability.canonical import canonical, digest
 from ringfence.capability.form import from_json, to_json
 from ringfence.capability.kind import REFUSALS, Kind, invalid
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -145,11 +145,15 @@ _JUDGE_OF = {
     "ws_restore": "fs.write",
     "ws_reset": "fs.write",
     "ws_snapshot_delete": "fs.write",
+    "ws_checkout": "fs.write",
     "net_http": "net.http",
     "host_reach": "net.http",
     "browser_nav": "browser.use",
     "browser_extract": "browser.use",
     "browser_screenshot": "browser.use",
+    "browser_click": "browser.use",
+    "browser_type": "browser.use",
+    "browser_close": "browser.use",
     "proc_exec": "proc.exec",
     "tmp_alloc": "tmp.use",
     "tmp_free": "tmp.use",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ringfence.capability.canonical import digest
 from ringfence.capability.glob import change_glob, matches_below, matches_text, path_glob
+from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
 
@@ -22,7 +22,7 @@ _ON_PATHS = frozenset(
     {
         *("fs_read", "fs_write", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"),
         *("ws_diff", "ws_snapshots", "ws_snapshot", "ws_restore", "ws_reset", "ws_snapshot_delete"),
-        *("ws_commit", "ws_discard", "ws_pending"),
+        *("ws_commit", "ws_discard", "ws_pending", "ws_checkout"),
     }
 )
 _CHANGING = frozenset({"fs_write", "fs_mkdir", "fs_delete"})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.glob import is_glob, literal_root, matches_path, path_glob
 from ringfence.capability.kind import Kind, invalid
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import host_path, is_beneath, workspace_path
 
@@ -101,7 +101,7 @@ class FsWrite(_Beneath):
     name = "fs.write"
     operations = frozenset(
         {"fs_write", "fs_mkdir", "fs_delete", "ws_snapshot", "ws_restore", "ws_reset", "ws_snapshot_delete"}
-    ) | {"ws_commit", "ws_discard"}
+    ) | {"ws_commit", "ws_discard", "ws_checkout"}
 
 
 class FsList(_Beneath):

@@ -72,6 +72,7 @@ _LIKE_ITS_CODE = Reason("")
 _UNDER_ANY_CODE = {"consent_required": Reason("a person has to agree first", exit_code=4)}
 
 _PERMISSION_DENY = {
+    "key_void": Reason("the key that asked for it was revoked or has expired before it began"),
     "not_granted": Reason("no grant allows this operation"),
     "no_key": Reason("the request brought no API key, or none that is valid here and now", http_status=401),
     "access": Reason("the API key is for something else than this"),
@@ -131,9 +132,14 @@ _CAPABILITY_BLOCKED = {
     "mime": Reason("the content type is not allowed"),
     "redirect": Reason("a redirect leads to where nothing is allowed"),
     "private_address": Reason("the name resolves to an address that is not public"),
+    "tainted": Reason("the policy denies it to whoever has reached for untrusted content"),
     "request_content": Reason("at this level a request brings neither headers nor a body of its own"),
     "expansion": Reason("the content unpacks to many times its size"),
     "language": Reason("the language is not allowed"),
+    "scope": Reason("the browser may be used, for other verbs"),
+    "viewport": Reason("the picture or its viewport would be larger than allowed"),
+    "depth": Reason("the page has been led from page to page as often as allowed"),
+    "rate": Reason("as many pictures as allowed were taken in the last minute", http_status=429, retryable=True),
 }
 _UNAVAILABLE = {
     "unavailable": Reason("something this needs is not there now"),
@@ -180,6 +186,8 @@ _UNAVAILABLE = {
     "engine_full": Reason("the container engine has no disk space left", retryable=False),
     "engine_elsewhere": Reason("the container engine does not see the files of this machine", retryable=False),
     "image_missing": Reason("the container engine does not have the image", retryable=False),
+    "browser_backend_missing": Reason("nothing on this machine can show web pages", retryable=False),
+    "browser_crashed": Reason("a page, or the browser that showed it, is gone; the next one is new"),
 }
 _TIMEOUT = {
     "timeout": Reason("something outside did not answer in time"),
@@ -204,6 +212,8 @@ _BUDGET_EXCEEDED = {
     "workspace_disk": Reason("the session's files would outgrow their quota"),
     "project_artifacts": Reason("the artifacts of a project would outgrow their quota; old ones can be pruned"),
     "secrets": Reason("a tenant has as many secrets as it may"),
+    "projects": Reason("a tenant has as many projects as it may"),
+    "idempotency_keys": Reason("a tenant has as many idempotency keys as it may", retryable=True),
     "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
@@ -240,7 +250,9 @@ _VALIDATION_FAILED = {
     "invalid_session_id": Reason("the session's id is not a plain name"),
     "invalid_range": Reason("an offset, a length, a size or a cursor is out of range"),
     "invalid_operation": Reason("the operation has a field that is missing, unknown or of another type"),
+    "no_page": Reason("the session has no page open, or not under these rules", http_status=409),
     "invalid_url": Reason("a URL is not one that every client reads alike"),
+    "invalid_selector": Reason("a selector is not plain CSS, or finds nothing in the page"),
     "invalid_host": Reason("the name or address of a host is not one"),
     "invalid_capability": Reason("a capability is not written as one"),
     "invalid_denial": Reason("a rule that denies is not written as one"),
@@ -292,6 +304,8 @@ _VALIDATION_FAILED = {
     "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows", http_status=403),
     "wrong_command": Reason("the command or its arguments are none that the kind of execution has", http_status=400),
     "idempotency_mismatch": Reason("the idempotency key was used for another request", http_status=409),
+    "unanswered": Reason("what the idempotency key stands for was begun, and its answer is not known", http_status=409),
+    "shown_once": Reason("what is made is shown once and kept nowhere, so it takes no idempotency key"),
     "unknown_language": Reason("there is no such language"),
     "unknown_isolation": Reason("there is no such isolation"),
     "unknown_security_mode": Reason("there is no such security mode"),

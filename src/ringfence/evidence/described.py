@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringfence.capability.canonical import canonical
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.secret import read_ask
@@ -198,13 +198,24 @@ def _described_file(operation: Any) -> dict[str, Any]:
     return form
 
 
+def _described_picture(operation: Any) -> dict[str, Any]:
+    form: dict[str, Any] = {"has_selector": operation.selector is not None, "full_page": operation.full_page}
+    for name in ("width", "height"):
+        if getattr(operation, name) is not None:
+            form[name] = getattr(operation, name)
+    return form
+
+
 _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
     **dict.fromkeys(("fs_read", "fs_list", "fs_stat", "fs_mkdir", "fs_delete"), _described_file),
     "fs_write": lambda op: {"path": op.path, "bytes": len(op.content), "overwrite": op.overwrite},
     "net_http": lambda op: {"method": op.method, **_described_url(op), "body_bytes": len(op.body or b"")},
-    "browser_nav": _described_url,
-    "browser_extract": lambda op: {"has_selector": op.selector is not None},
-    "browser_screenshot": lambda op: {"has_selector": op.selector is not None, "full_page": op.full_page},
+    "browser_nav": lambda op: {**_described_url(op), "backend": op.backend},
+    "browser_extract": lambda op: {"has_selector": op.selector is not None, "what": op.what, "fields": len(op.fields)},
+    "browser_screenshot": _described_picture,
+    "browser_click": lambda op: {},  # noqa: ARG005  a selector may quote what is on the page
+    "browser_type": lambda op: {"characters": len(op.text)},
+    "browser_close": lambda op: {},  # noqa: ARG005  it has nothing to it
     "proc_exec": lambda op: {"tool": op.tool, "arg_count": len(op.args)},
     "tmp_alloc": lambda op: {"size_bytes": op.size_bytes},
     "tmp_free": lambda op: {},  # noqa: ARG005  the handle is good for using the space
@@ -217,6 +228,7 @@ _DESCRIBED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "ws_reset": lambda op: {"snapshot_before": op.snapshot_before},
     "ws_diff": lambda op: {} if op.since is None else {"since": op.since},
     "ws_snapshot_delete": lambda op: {"snapshot_id": op.snapshot_id},
+    "ws_checkout": lambda op: {"repository": op.repository},
     "secret_use": lambda op: {"name": op.name},
     "port_open": lambda op: {"port": op.port},
     "gpu_use": lambda op: {"gpu_class": op.gpu_class},
@@ -261,11 +273,18 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
         case "net_http":
             return brokered.NetHttp(_text(op["method"]), _text(op["url"]), body=OfSize(_number(op["body_bytes"])))
         case "browser_nav":
-            return brokered.BrowserNav(_text(op["url"]))
+            return brokered.BrowserNav(_text(op["url"]), _text(op.get("backend", brokered.EXTERNAL_BROWSER)))
         case "browser_extract":
-            return brokered.BrowserExtract()
+            return brokered.BrowserExtract(what=_text(op.get("what", "text")))
         case "browser_screenshot":
-            return brokered.BrowserScreenshot(full_page=op["full_page"] is True)
+            width, height = (_number(op[name]) if name in op else None for name in ("width", "height"))
+            return brokered.BrowserScreenshot(full_page=op["full_page"] is True, width=width, height=height)
+        case "browser_click":
+            return brokered.BrowserClick("")
+        case "browser_type":
+            return brokered.BrowserType("", "")
+        case "browser_close":
+            return brokered.BrowserClose()
         case "proc_exec":
             return brokered.ProcExec(_text(op["tool"]), ("",) * min(_number(op["arg_count"]), 1))
         case "tmp_alloc":
@@ -274,7 +293,9 @@ def _brokered_of(op: Mapping[str, Any], content: bytes | None) -> Operation | Ca
             return brokered.TmpFree("")
         case "ws_commit" | "ws_discard" | "ws_pending":
             return from_json({"op": kind, **{name: op[name] for name in ("exec_id", "force") if name in op}})
-        case "ws_snapshot" | "ws_snapshots" | "ws_restore" | "ws_reset" | "ws_diff" | "ws_snapshot_delete":
+        case "ws_snapshot" | "ws_snapshots" | "ws_restore" | "ws_reset" | "ws_diff":
+            return from_json({"op": kind, **{name: value for name, value in op.items() if name != "kind"}})
+        case "ws_snapshot_delete" | "ws_checkout":
             return from_json({"op": kind, **{name: value for name, value in op.items() if name != "kind"}})
         case "secret_use":
             return needs.SecretUse(_text(op["name"]))

@@ -40,6 +40,7 @@ FORM: Final = 1
 _MOST_HEAD_BYTES = 64 * 1024 * 1024
 _APART = {"status", "stdout_raw", "stderr_raw", "sandbox_type", "isolation", "artifacts", "files_written"}
 _APART |= {"notes", "changes", "pending", "network"}
+_APART |= {"tainted"}  # of the call that got it, not of what came of it
 _PLAIN = tuple(field.name for field in fields(ExecutionResult) if field.name not in _APART)
 
 

@@ -18,6 +18,7 @@ from ringfence.outcome import BrokerOutcome, ExecutionResult, Status
 if TYPE_CHECKING:
     from ringfence.authority.levels import IsolationLevel
     from ringfence.authority.profile import Profile
+    from ringfence.authority.taint import Tainted
     from ringfence.capability.limits import Limits
     from ringfence.errors import RingfenceError
     from ringfence.guard.consent import Consent
@@ -94,6 +95,7 @@ def begin(
     correlation: Correlation,
     consent: Consent | None,
     timings: Mapping[str, int],
+    tainted: Mapping[str, str | int] | None = None,
 ) -> Members:
     """Return the record that must be durable before `operation` starts."""
     members = {
@@ -123,6 +125,8 @@ def begin(
     manifest = None if profile.sources is None else profile.sources.manifest
     if manifest is not None and manifest.runtime is not None:
         members["image"] = manifest.runtime.image  # what it asked for; `backend` says what it got
+    if tainted is not None:  # nothing in it: the policy asks, and nobody was marked
+        members["tainted"] = dict(tainted)
     agreed = decided.consented(consent, profile, operation)
     if agreed:
         members["consent"] = agreed
@@ -142,6 +146,18 @@ def policy_loaded(profile: Profile, envelope_id: str, *, now_ms: int) -> Members
     }
     references = papers_of(profile).references
     return {**members, "documents": {"policy": references["policy"]}} if references else members
+
+
+def tainted_by(begun: Mapping[str, Any], tainted: Tainted, envelope_id: str) -> Members:
+    """Return the record that a session, and whoever else it names, comes after untrusted content from now on."""
+    members = {name: begun[name] for name in _COMMON if name in begun}
+    return {
+        **members,
+        "type": "session.tainted",
+        "envelope_id": envelope_id,
+        "reached": tainted.reached,
+        "time_ms": tainted.at_ms,
+    }
 
 
 def denied(begun: Mapping[str, Any], verdict: Verdict, refused: RingfenceError) -> Members:

@@ -21,10 +21,12 @@ from ringfence.authority.policy_reader import load_policy
 from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
 from ringfence.authority.request_form import request_from_json
 from ringfence.authority.rule import Subject
+from ringfence.authority.taint import Tainted
 from ringfence.capability.canonical import digest_of
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.described import CannotTell, Record, called_of, operation_of
 from ringfence.guard.consent import Consent, Source, request_hash
+from ringfence.guard.outward import outward_of
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.guard.rules import RULES
 from ringfence.operation.code import CodeRun, Language
@@ -183,7 +185,13 @@ class Replay:
         now_ms = record.get("produced_at_ms", record.get("time_ms"))
         if type(now_ms) is not int:
             raise _Open("the record does not say when it was decided")
-        return PolicyGuard(assess).validate(profile, operation, now_ms=now_ms, consent=_consent(record, operation))
+        return PolicyGuard(assess).validate(
+            profile,
+            operation,
+            now_ms=now_ms,
+            consent=_consent(record, operation),
+            tainted=_tainted(record, profile, operation),
+        )
 
     def _policy(self, record: Record) -> PolicySnapshot:
         """Return the policy the decision was made under; a record that names two, or none, is not to be believed."""
@@ -311,6 +319,19 @@ def _consent(record: Record, operation: Operation) -> Consent | None:
         named = request_hash(operation) if form.get("fits") is True else f"not {named}"
     ends = form.get("expires_at_ms")
     return Consent(source, named, ends if type(ends) is int else None)
+
+
+def _tainted(record: Record, profile: Profile, operation: Operation) -> Tainted | None:
+    """Return what the call came after; where the policy of then did not ask, nobody knows."""
+    form = record.get("tainted")
+    if form is None and profile.taint is not None and profile.taint.about(outward_of(operation))[1] > Decision.ALLOW:
+        raise _Open("the record does not say whether it came after untrusted content")
+    if not form:
+        return None
+    try:
+        return Tainted(str(form["by"]), str(form["reached"]), int(form["at_ms"]))
+    except (KeyError, TypeError, ValueError):
+        raise _Open("the record does not say which untrusted content it came after") from None
 
 
 def _documents_of(record: Record) -> Mapping[str, str]:

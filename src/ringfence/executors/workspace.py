@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ringfence.errors import InvalidRequest, RingfenceError, TimedOut
 from ringfence.executors.beside import in_a_thread
 from ringfence.operation.workspace import (
     WorkspaceOperation,
+    WsCheckout,
     WsDiff,
     WsReset,
     WsRestore,
@@ -24,25 +26,30 @@ from ringfence.operation.workspace import (
 from ringfence.outcome import BrokerOutcome, Budget, Effect
 from ringfence.ports import Clock, ExecCtx, Identifiers
 from ringfence.workspaces import snapshots
+from ringfence.workspaces.checkout import check_out
 from ringfence.workspaces.diff import diff
 from ringfence.workspaces.refusals import refusals
+from ringfence.workspaces.registered import Repository, repository
 from ringfence.workspaces.session import SessionWorkspace
 
 _WORK = "/workspace/work"
+Find = Callable[[str], Repository]
 _RECORD_OF = {
     WsSnapshot.kind: "workspace.snapshot",
     WsRestore.kind: "workspace.restored",
     WsReset.kind: "workspace.reset",
     WsSnapshotDelete.kind: "workspace.snapshot_deleted",
+    WsCheckout.kind: "workspace.checked_out",
 }
 
 
 class WorkspaceExecutor:
     """Implements `ports.Executor` for a session's files as a whole; what it changes has a record of its own."""
 
-    def __init__(self, home: Path, identifiers: Identifiers, clock: Clock) -> None:
-        """Find the sessions of `home`."""
+    def __init__(self, home: Path, identifiers: Identifiers, clock: Clock, *, config_home: Path | None = None) -> None:
+        """Find the sessions of `home`; what the operator registered is written in `config_home`."""
         self._home = home
+        self._config_home = config_home or home
         self._identifiers = identifiers
         self._clock = clock
 
@@ -61,13 +68,16 @@ class WorkspaceExecutor:
         """
         session_id = ctx.session()
         look = _time_keeper(ctx.profile.limits.wall_seconds, operation.kind)
+        find: Find = partial(repository, self._config_home, tenant=ctx.profile.tenant)
 
         def perform() -> BrokerOutcome:
+            if isinstance(operation, WsCheckout):
+                find(operation.repository)  # first: no project is made for a repository that is not there
             with (
                 refusals(_WORK),
                 SessionWorkspace.create(self._home, session_id, tenant=ctx.profile.tenant) as session,
             ):
-                return _carry_out(session, operation, ctx, look)
+                return _carry_out(session, operation, ctx, look, find)
 
         outcome = await in_a_thread(ctx.profile.tenant, perform)
         await self._record(ctx, session_id, outcome)
@@ -105,7 +115,7 @@ class WorkspaceExecutor:
 
 
 def _carry_out(
-    session: SessionWorkspace, operation: WorkspaceOperation, ctx: ExecCtx, look: Callable[[], None]
+    session: SessionWorkspace, operation: WorkspaceOperation, ctx: ExecCtx, look: Callable[[], None], find: Find
 ) -> BrokerOutcome:
     limits = ctx.profile.limits
     match operation:
@@ -127,6 +137,9 @@ def _carry_out(
             return _outcome(operation, {"snapshot_id": snapshot_id, "freed_bytes": freed})
         case WsDiff(since=since):
             return _diff(session, operation, since, ctx, look)
+        case WsCheckout(repository=name):
+            copied = check_out(session, find(name).path, limits, look=look)
+            return _outcome(operation, {"repository": name, **asdict(copied)}, disk=copied.bytes)
     raise InvalidRequest("the broker of workspaces has no such operation", reason="unknown_operation")
 
 

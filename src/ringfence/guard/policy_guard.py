@@ -19,6 +19,7 @@ from ringfence.risk.isolation import RequiredIsolation, required_isolation
 _RUN_CODE = ("code_run", "proc_exec")
 
 if TYPE_CHECKING:
+    from ringfence.authority.taint import Tainted
     from ringfence.operation.form import Operation
 
 Assess = Callable[[str, str], RiskLevel]
@@ -34,13 +35,19 @@ class PolicyGuard:
         self._rules = rules
 
     def validate(
-        self, profile: Profile, operation: Operation, *, now_ms: int, consent: Consent | None = None
+        self,
+        profile: Profile,
+        operation: Operation,
+        *,
+        now_ms: int,
+        consent: Consent | None = None,
+        tainted: Tainted | None = None,
     ) -> Verdict:
         """Ask every rule; the strictest answer wins, and all of them are kept."""
         declared = _declared(profile.safety, profile.side_effects, profile.dangers)
         assessed = self._assess(operation.code, operation.language) if isinstance(operation, CodeRun) else None
         risk = declared if assessed is None else max(declared, assessed)
-        case = Case(profile, operation, now_ms, risk, declared, consent)
+        case = Case(profile, operation, now_ms, risk, declared, consent, tainted)
         answers = [answer for rule in self._rules if (answer := _ask(rule, case)) is not None]
         return Verdict(tuple(answers), risk, declared, assessed)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
@@ -18,8 +17,10 @@ from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
 from ringfence.capability.capabilities import Capabilities
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTraversalError, ToolDenied
 from ringfence.guard.consent import STANDING, Consent, Source, request_hash
+from ringfence.guard.outward import outward_of
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.needs import HostReach, PortOpen, SecretUse
@@ -27,7 +28,8 @@ from ringfence.operation.path import workspace_path
 from ringfence.operation.secret import references
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
-    from ringfence.operation.brokered import FsWrite, NetHttp, ProcExec
+    from ringfence.authority.taint import Tainted
+    from ringfence.operation.brokered import BrowserNav, BrowserScreenshot, FsWrite, NetHttp, ProcExec
     from ringfence.operation.form import Operation
 
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
@@ -36,10 +38,12 @@ _YES = {
     name: Answer(name, _ALLOW)
     for name in (
         *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
-        *("environment", "commands", "consent", "network"),
+        *("environment", "commands", "consent", "network", "taint", "viewport", "lease"),
     )
 }
 _MOST_SPELLINGS = 256
+WIDEST, HIGHEST = 1920, 1080
+_TO_HOSTS = ("net_http", "browser_nav")
 _CHANGING = frozenset({SideEffect.WRITE, SideEffect.PROCESS})
 
 
@@ -55,6 +59,8 @@ class Case:
     declared_risk: RiskLevel
     """The same without the static analysis, which is a hint and asks nobody."""
     consent: Consent | None = None
+    tainted: Tainted | None = None
+    """What untrusted content the call comes after."""
 
 
 Rule = Callable[[Case], Answer | None]
@@ -127,7 +133,7 @@ def manifest(case: Case) -> Answer:
         return Answer("manifest", _DENY, CapabilityBlocked.code, "port", detail)
     if refusal == "path":  # it does declare such operations, elsewhere
         return Answer("manifest", _DENY, CapabilityBlocked.code, "path", "the tool may do this at other paths only")
-    if case.operation.kind == "net_http" and case.profile.declared.of("net.http"):  # the same, to other hosts
+    if case.operation.kind in _TO_HOSTS and case.profile.declared.of("net.http"):  # the same, to other hosts
         reason = _reason_of(case.operation, refusal)
         return Answer("manifest", _DENY, CapabilityBlocked.code, reason, f"the {refusal} is none that is listed")
     if case.operation.kind == "proc_exec" and case.profile.declared.of("proc.exec"):
@@ -195,6 +201,19 @@ def size(case: Case) -> Answer | None:
         detail = f"{amount} bytes are more than the {most} one operation may write or send"
         return Answer("size", _DENY, CapabilityBlocked.code, "too_large", detail)
     return _YES["size"]
+
+
+def viewport(case: Case) -> Answer | None:
+    """A picture is of a screen no larger than people have: a larger one tells more, and costs more, than looking."""
+    if case.operation.kind != "browser_screenshot":
+        return None
+    picture = cast("BrowserScreenshot", case.operation)
+    width = 1 if picture.width is None else picture.width
+    height = 1 if picture.height is None else picture.height
+    if not 0 < width <= WIDEST or not 0 < height <= HIGHEST:
+        detail = f"{picture.width} by {picture.height} is not within {WIDEST} by {HIGHEST}"
+        return Answer("viewport", _DENY, CapabilityBlocked.code, "viewport", detail)
+    return _YES["viewport"]
 
 
 def environment(case: Case) -> Answer | None:
@@ -266,9 +285,39 @@ def consent(case: Case) -> Answer:
     return _consented(case, Source.POLICY, f"{case.declared_risk} risk: somebody has to agree")
 
 
+def lease(case: Case) -> Answer | None:
+    """A secret is lent for one run; for a whole conversation only where the policy says so and a person agrees."""
+    if not isinstance(case.operation, CodeRun):
+        return None
+    for ask in case.operation.secrets:
+        if ask.lasting and ask.name not in case.profile.lasting_secrets:
+            detail = f"the policy lends the secret {ask.name} for one run: see scope under secrets"
+            return Answer("lease", _DENY, CapabilityBlocked.code, "secret", detail)
+        if ask.lasting and not _agreed(case, Source.CALL):
+            detail = f"the secret {ask.name} for the whole conversation: a person has to agree to this very call"
+            return Answer("lease", _ASK, Denied.code, "consent_required", detail)
+    return _YES["lease"] if case.operation.secrets else None
+
+
+def taint(case: Case) -> Answer | None:
+    """What could carry something out, after untrusted content was reached for, is as the policy's `taint` says.
+
+    Only a person's word for this very call counts: what was agreed to before was agreed to without the content.
+    """
+    if case.tainted is None or case.profile.taint is None:
+        return None
+    use, decision = case.profile.taint.about(outward_of(case.operation))
+    if decision is _ALLOW or (decision is _ASK and _agreed(case, Source.CALL)):
+        return _YES["taint"]
+    what = f"{use} after untrusted content from {case.tainted.reached} ({case.tainted.by})"
+    if decision is _DENY:
+        return Answer("taint", _DENY, CapabilityBlocked.code, "tainted", f"the policy denies {what}")
+    return Answer("taint", _ASK, Denied.code, "consent_required", f"{what}: a person has to agree to this very call")
+
+
 RULES: tuple[Rule, ...] = (
-    *(tool, time, place, network, manifest, grant, deny_lists, capability, retrieval, size),
-    *(environment, commands, policy_rules, consent),
+    *(tool, time, place, network, manifest, grant, deny_lists, capability, retrieval, size, viewport),
+    *(environment, commands, policy_rules, lease, taint, consent),
 )
 
 
@@ -329,10 +378,10 @@ def _subject_of(operation: Operation) -> tuple[Subject, str] | None:
     if operation.kind == "proc_exec":
         process = cast("ProcExec", operation)
         return Subject.COMMAND, " ".join((process.tool, *process.args))
-    if operation.kind == "net_http":
+    if operation.kind in _TO_HOSTS:
         from ringfence.operation.target import target
 
-        url = cast("NetHttp", operation).url
+        url = cast("NetHttp | BrowserNav", operation).url
         try:
             return Subject.DOMAIN, target(url).host
         except InvalidRequest:
@@ -367,7 +416,9 @@ def _reason_of(operation: Operation, refusal: str) -> str:
     match operation.kind:
         case "code_run":
             return "language"
-        case "net_http":
-            return refusal if refusal in ("port", "scheme", "method") else "domain"
+        case "net_http" | "browser_nav":
+            return refusal if refusal in ("port", "scheme", "method", "path", "scope") else "domain"
         case _:
+            if operation.domain == "browser" and refusal == "scope":
+                return "scope"
             return "path" if hasattr(operation, "path") else "blocked"

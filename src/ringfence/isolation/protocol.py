@@ -41,6 +41,8 @@ class Kind(IntEnum):
     DIAL = 21  # host → init: connect to a port, under a number of its own; init → host: that number, an error number
     FLOW = 22  # either way: bytes of the connection of a number; none when no more come
     ROOM = 23  # either way: how many of the bytes of a connection were passed on, so that as many more may come
+    CALL = 24  # init → host: the guest connected to its way out, under this number; host → init: it is shut for good
+    CUT = 25  # either way: the connection of a number is over, in both directions at once
 
 
 class ProtocolError(ValueError):

@@ -86,11 +86,16 @@ class NetHttp:
     domain: ClassVar[str] = "net.http"
 
 
+EXTERNAL_BROWSER, AIO_BROWSER = "external_browser", "aio_browser"
+"""The two browsers of a session, of which it has one at a time: the light one, and the one that may save files."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrowserNav:
-    """Open a page, read-only."""
+    """Open a page, read-only, as the one page of its session; in the other browser the former one is closed."""
 
     url: str
+    backend: str = EXTERNAL_BROWSER
 
     kind: ClassVar[str] = "browser_nav"
     domain: ClassVar[str] = "browser"
@@ -98,9 +103,14 @@ class BrowserNav:
 
 @dataclass(frozen=True, slots=True)
 class BrowserExtract:
-    """Take the text of the open page, or of what `selector` finds in it."""
+    """Take what is to be read on the open page, or in what `selector` finds in it.
+
+    `what` is its `text`, its `links`, its accessibility `tree`, or `fields`: a text for each name, by its selector.
+    """
 
     selector: str | None = None
+    what: str = "text"
+    fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     kind: ClassVar[str] = "browser_extract"
     domain: ClassVar[str] = "browser"
@@ -108,12 +118,43 @@ class BrowserExtract:
 
 @dataclass(frozen=True, slots=True)
 class BrowserScreenshot:
-    """Take a picture of the open page, or of what `selector` finds in it."""
+    """Take a picture of the open page, or of what `selector` finds in it; `width` and `height` are the viewport's."""
 
     selector: str | None = None
     full_page: bool = False
+    width: int | None = None
+    height: int | None = None
 
     kind: ClassVar[str] = "browser_screenshot"
+    domain: ClassVar[str] = "browser"
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserClick:
+    """Click what `selector` finds first on the open page; where that leads is held to what the page may reach."""
+
+    selector: str
+
+    kind: ClassVar[str] = "browser_click"
+    domain: ClassVar[str] = "browser"
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserType:
+    """Replace the text of the field that `selector` finds first on the open page."""
+
+    selector: str
+    text: str = field(default="", repr=False)
+
+    kind: ClassVar[str] = "browser_type"
+    domain: ClassVar[str] = "browser"
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserClose:
+    """End the session's page, with all that it kept."""
+
+    kind: ClassVar[str] = "browser_close"
     domain: ClassVar[str] = "browser"
 
 
@@ -152,5 +193,6 @@ class TmpFree:
 FsOperation = FsRead | FsWrite | FsList | FsStat | FsMkdir | FsDelete
 TmpOperation = TmpAlloc | TmpFree
 Filing = FsOperation | TmpOperation | WorkspaceOperation | ProposalOperation
-Browsing = BrowserNav | BrowserExtract | BrowserScreenshot
-Brokered = Filing | NetHttp | Browsing | ProcExec
+Browsing = BrowserNav | BrowserExtract | BrowserScreenshot | BrowserClick | BrowserType | BrowserClose
+ByBroker = Filing | NetHttp | Browsing
+Brokered = ByBroker | ProcExec

@@ -16,11 +16,17 @@ from ringfence.operation.target import METHODS, target
 
 Operation = code.CodeRun | brokered.Brokered | needs.Need
 
+_Read = Callable[[str, object], Any]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 MAX_ARGUMENTS = 1024
 MAX_ARGUMENT_BYTES = 128 * 1024
 MAX_HEADERS = 100
 MAX_LABEL = 200
+MAX_SELECTOR = 4096
+MAX_SELECTORS = 100
+MAX_TYPED = 10_000
+EXTRACTS = ("text", "links", "tree", "fields")
+_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _SNAPSHOT_ID = re.compile(r"snap_[0-9a-f]{32}\Z")
 
 
@@ -46,7 +52,9 @@ def summary(operation: Operation) -> str:
             return f"net.http:{operation.method}:{_shown_url(operation.url)}"
         case brokered.BrowserNav():
             return f"browser.open:{_shown_url(operation.url)}"
-        case brokered.BrowserExtract() | brokered.BrowserScreenshot():
+        case brokered.BrowserExtract() | brokered.BrowserScreenshot() | brokered.BrowserClick():
+            return operation.kind.replace("_", ".")
+        case brokered.BrowserType() | brokered.BrowserClose():
             return operation.kind.replace("_", ".")
         case brokered.ProcExec():
             return f"proc.exec:{operation.tool}"
@@ -59,6 +67,8 @@ def summary(operation: Operation) -> str:
             return f"{operation.kind.replace('_', '.')}:{name}"
         case workspace.WsRestore() | workspace.WsSnapshotDelete():
             return f"{operation.kind.replace('_', '.')}:{_shown_id(operation.snapshot_id)}"
+        case workspace.WsCheckout():
+            return f"ws.checkout:{operation.repository if is_repository(operation.repository) else 'invalid'}"
         case needs.SecretUse():
             return f"secret.use:{operation.name}"
         case needs.HostReach():
@@ -131,6 +141,8 @@ def check(operation: brokered.Brokered) -> None:
             read(key, value)
     if isinstance(operation, brokered.NetHttp | brokered.BrowserNav):
         target(operation.url)
+    if isinstance(operation, brokered.BrowserExtract):
+        _check_extract(operation)
 
 
 def _refused(key: str, problem: str) -> InvalidRequest:
@@ -156,6 +168,11 @@ def _shown_id(name: str) -> str:
     return name if is_snapshot_id(name) else "invalid"
 
 
+def is_repository(name: object) -> bool:
+    """Whether `name` can be one that an operator registered a repository under."""
+    return isinstance(name, str) and _REPOSITORY.match(name) is not None
+
+
 def is_snapshot_id(name: object) -> bool:
     """Whether `name` can be a snapshot's id, and no path."""
     return isinstance(name, str) and _SNAPSHOT_ID.match(name) is not None
@@ -164,6 +181,12 @@ def is_snapshot_id(name: object) -> bool:
 def _snapshot_id(key: str, value: object) -> str:
     if not isinstance(value, str) or not is_snapshot_id(value):
         raise _refused(key, "must be the id of a snapshot, as a list shows it")
+    return value
+
+
+def _repository(key: str, value: object) -> str:
+    if not isinstance(value, str) or not is_repository(value):
+        raise _refused(key, "must be the name of a repository, as a list shows it")
     return value
 
 
@@ -215,6 +238,40 @@ def _arguments(key: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _choice(*words: str) -> _Read:
+    def read(key: str, value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise _refused(key, f"must be one of {', '.join(words)}")
+        return value
+
+    return read
+
+
+def _selector(key: str, value: object) -> str:
+    if len(text := _text(key, value)) > MAX_SELECTOR:
+        raise _refused(key, f"must be a CSS selector of at most {MAX_SELECTOR} characters")
+    return text
+
+
+def _selectors(key: str, value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or len(value) > MAX_SELECTORS:
+        raise _refused(key, f"must map at most {MAX_SELECTORS} names to CSS selectors")
+    return {_label(key, name): _selector(key, selector) for name, selector in value.items()}
+
+
+def _typed(key: str, value: object) -> str:
+    if not isinstance(value, str) or "\0" in value or len(value) > MAX_TYPED:
+        raise _refused(key, f"must be at most {MAX_TYPED} characters without NUL")
+    return value
+
+
+def _check_extract(operation: brokered.BrowserExtract) -> None:
+    if (operation.what == "fields") is not bool(operation.fields):
+        raise _refused("fields", "names what is found by which selector, where what is fields, and only there")
+    if operation.fields and operation.selector is not None:
+        raise _refused("selector", "has no meaning beside fields, which bring their own")
+
+
 def _headers(key: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or len(value) > MAX_HEADERS:
         raise _refused(key, f"must be an object of at most {MAX_HEADERS} texts")
@@ -226,11 +283,11 @@ def _headers(key: str, value: object) -> dict[str, str]:
 
 
 _REQUIRED = object()
-_Read = Callable[[str, object], Any]
 _PATH: dict[str, tuple[str, _Read, object]] = {"path": ("path", _text, _REQUIRED)}
 _SNAPSHOT: dict[str, tuple[str, _Read, object]] = {"snapshot_id": ("snapshot_id", _snapshot_id, _REQUIRED)}
 _BEFORE: dict[str, tuple[str, _Read, object]] = {"snapshot_before": ("snapshot_before", _flag, False)}
-_SELECTOR: dict[str, tuple[str, _Read, object]] = {"selector": ("selector", _text, None)}
+_SELECTOR: dict[str, tuple[str, _Read, object]] = {"selector": ("selector", _selector, None)}
+_SELECTED: dict[str, tuple[str, _Read, object]] = {"selector": ("selector", _selector, _REQUIRED)}
 
 _KINDS: dict[str, type[brokered.Brokered]] = {
     kind.kind: kind
@@ -245,6 +302,9 @@ _KINDS: dict[str, type[brokered.Brokered]] = {
         brokered.BrowserNav,
         brokered.BrowserExtract,
         brokered.BrowserScreenshot,
+        brokered.BrowserClick,
+        brokered.BrowserType,
+        brokered.BrowserClose,
         brokered.ProcExec,
         brokered.TmpAlloc,
         brokered.TmpFree,
@@ -257,6 +317,7 @@ _KINDS: dict[str, type[brokered.Brokered]] = {
         workspace.WsReset,
         workspace.WsDiff,
         workspace.WsSnapshotDelete,
+        workspace.WsCheckout,
     )
 }
 
@@ -278,9 +339,24 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
         "headers": ("headers", _headers, {}),
         "body": ("body_b64", _bytes, None),
     },
-    "browser_nav": {"url": ("url", _text, _REQUIRED)},
-    "browser_extract": _SELECTOR,
-    "browser_screenshot": {**_SELECTOR, "full_page": ("full_page", _flag, False)},
+    "browser_nav": {
+        "url": ("url", _text, _REQUIRED),
+        "backend": ("backend", _choice(brokered.EXTERNAL_BROWSER, brokered.AIO_BROWSER), brokered.EXTERNAL_BROWSER),
+    },
+    "browser_extract": {
+        **_SELECTOR,
+        "what": ("what", _choice(*EXTRACTS), "text"),
+        "fields": ("fields", _selectors, {}),
+    },
+    "browser_screenshot": {
+        **_SELECTOR,
+        "full_page": ("full_page", _flag, False),
+        "width": ("width", _amount, None),
+        "height": ("height", _amount, None),
+    },
+    "browser_click": _SELECTED,
+    "browser_type": {**_SELECTED, "text": ("text", _typed, _REQUIRED)},
+    "browser_close": {},
     "proc_exec": {
         "tool": ("tool", _text, _REQUIRED),
         "args": ("args", _arguments, ()),
@@ -297,4 +373,5 @@ _FIELDS: dict[str, dict[str, tuple[str, _Read, object]]] = {
     "ws_reset": _BEFORE,
     "ws_diff": {"since": ("since", _snapshot_id, None)},
     "ws_snapshot_delete": _SNAPSHOT,
+    "ws_checkout": {"repository": ("repository", _repository, _REQUIRED)},
 }

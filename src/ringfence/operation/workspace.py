@@ -76,4 +76,15 @@ class WsSnapshotDelete:
     path: ClassVar[str] = WORK
 
 
-WorkspaceOperation = WsSnapshot | WsSnapshots | WsRestore | WsReset | WsDiff | WsSnapshotDelete
+@dataclass(frozen=True, slots=True)
+class WsCheckout:
+    """Fill an empty work directory with a copy of a repository that the operator registered under this name."""
+
+    repository: str
+
+    kind: ClassVar[str] = "ws_checkout"
+    domain: ClassVar[str] = "workspace"
+    path: ClassVar[str] = WORK
+
+
+WorkspaceOperation = WsSnapshot | WsSnapshots | WsRestore | WsReset | WsDiff | WsSnapshotDelete | WsCheckout

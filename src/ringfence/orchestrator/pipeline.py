@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from threading import Event
@@ -17,10 +16,12 @@ from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
+from ringfence.dataclass import fields, replace
 from ringfence.errors import (
     CapabilityBlocked,
     Denied,
     ExecutionFailed,
+    InternalError,
     InvalidRequest,
     QuotaExceeded,
     RingfenceError,
@@ -34,14 +35,16 @@ from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
+from ringfence.orchestrator.standing import NOT_ASKED, Standing
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
-from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep
+from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, Taints
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
-    from ringfence.operation.brokered import Filing, NetHttp, ProcExec
+    from ringfence.operation.brokered import ByBroker, ProcExec
     from ringfence.operation.form import Operation
     from ringfence.orchestrator.metering import Metering
+    from ringfence.orchestrator.tainting import Tainting
 
 _BOUNDS = tuple(
     (
@@ -50,7 +53,7 @@ _BOUNDS = tuple(
         SYSTEM_FLOOR.get(field.name, 0),
         getattr(SYSTEM_CEILING, field.name),
     )
-    for field in dataclasses.fields(Limits)
+    for field in fields(Limits)
 )
 
 
@@ -75,8 +78,11 @@ class Orchestrator:
         *,
         keep: Keep | None = None,
         always_metered: bool = False,
+        taints: Callable[[], Taints] | None = None,
     ) -> None:
         """Everything it acts through is given to it; `admission` is asked for when the first call has a budget.
+
+        `taints` is asked for when the first call has a policy that marks whoever reached for untrusted content.
 
         `always_metered` is for a meter that knows of budgets which no policy and no grant here names.
         """
@@ -88,6 +94,7 @@ class Orchestrator:
         self._evidence = evidence
         self._keep = keep
         self._always_metered = always_metered
+        self._taints = taints
         self._policy_seen = ""
         # most runs of a manager have the very same limits
         self._checked: Limits | None = None
@@ -116,7 +123,7 @@ class Orchestrator:
     @overload
     async def run(
         self,
-        operation: Filing | NetHttp,
+        operation: ByBroker,
         profile: Profile,
         on_output: OnOutput | None = None,
         *,
@@ -179,13 +186,18 @@ class Orchestrator:
             check_limits(profile.limits)
             self._checked = profile.limits
         now_ms = self._clock.now_ms()
-        began = perf_counter_ns()
-        verdict = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent)
-        timings = {"profile_build_us": built_us, "guard_validate_us": (perf_counter_ns() - began) // 1000}
-        least = isolation_for(profile, operation, verdict.risk).least
         if isinstance(operation, CodeRun):
             session_id = operation.session_id
         names = records.Names(exec_id or self._identifiers.new("ex"), self._identifiers.new("ev"))
+        standing: Standing = NOT_ASKED
+        if profile.taint is not None:
+            standing = await self._tainting().look(
+                profile, operation, session_id, correlation, names.exec_id, now_ms, stays_open=attached is not None
+            )
+        began = perf_counter_ns()
+        verdict = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent, tainted=standing.judged_by)
+        timings = {"profile_build_us": built_us, "guard_validate_us": (perf_counter_ns() - began) // 1000}
+        least = isolation_for(profile, operation, verdict.risk).least
         begun = records.begin(
             names,
             operation,
@@ -197,6 +209,7 @@ class Orchestrator:
             correlation=correlation,
             consent=consent,
             timings=timings,
+            tainted=standing.recorded,
         )
         if profile.policy_version_hash != self._policy_seen:
             await self._policy_loaded(profile, now_ms)
@@ -208,8 +221,10 @@ class Orchestrator:
             refused.details["evidence_id"] = names.envelope_id
             raise
         if least is not profile.isolation_floor:
-            profile = dataclasses.replace(profile, isolation_floor=least)
+            profile = replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
+        if standing.own is not None:
+            await self._tainting().mark(standing, begun)
         cancelled = Event()
         later: list[Callable[[], None]] = []
         beginning = Beginning(self._evidence, begun, papers_of(profile).documents)
@@ -232,9 +247,18 @@ class Orchestrator:
             cancelled.set()
             for act in later:
                 act()
+        if standing.told is not None:
+            outcome = replace(outcome, tainted=standing.told)
         if isinstance(outcome, ExecutionResult):
-            return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
-        return dataclasses.replace(outcome, evidence_id=names.envelope_id)
+            return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
+        return replace(outcome, evidence_id=names.envelope_id)
+
+    def _tainting(self) -> Tainting:
+        if self._taints is None:  # a policy that asks must not be answered with a guess
+            raise InternalError("this pipeline keeps no marks of untrusted content, and its policy asks for them")
+        from ringfence.orchestrator.tainting import Tainting  # not at the top: most policies mark nobody
+
+        return Tainting(self._taints(), self._evidence, self._identifiers)
 
     async def _policy_loaded(self, profile: Profile, now_ms: int) -> None:
         """Write down that another policy counts from this call on; the built-in one was never loaded."""
@@ -270,17 +294,18 @@ class Orchestrator:
             if metering is not None:
                 await beginning.write()  # what a budget refuses is on record
                 ctx = await metering.reserve(ctx)
+                metering.handed_over()
             outcome = await _carried_out(executor, ctx, operation)
             beginning.require_written()
         except RingfenceError as error:
             if not beginning.has_failed:  # then nothing has begun that could end
                 await beginning.write()
-                await self._end(self._ended_by(error, ctx, begun, metering), metering)
+                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
             raise
         except BaseException as error:
             with contextlib.suppress(RingfenceError):  # whoever cancels has no use for an error of ours
                 await beginning.write()
-                await self._end(self._ended_by(error, ctx, begun, metering), metering)
+                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
             raise
         if metering is not None:
             metering.measured(outcome)
@@ -293,19 +318,29 @@ class Orchestrator:
         return outcome
 
     def _ended_by(
-        self, error: BaseException, ctx: ExecCtx, begun: records.Members, metering: Metering | None
+        self,
+        error: BaseException,
+        ctx: ExecCtx,
+        operation: Operation,
+        begun: records.Members,
+        metering: Metering | None,
     ) -> records.Members:
         now_ms = self._clock.now_ms()
         if not isinstance(error, RingfenceError):
             # it ran, and nobody knows for how long: all of it is charged
             return {**records.end_by_cancelling(begun, now_ms=now_ms), **reached_so_far(ctx.reached)}
-        done = error.done if isinstance(error.done, BrokerOutcome) else None
-        if metering is not None and done is not None:
+        done = error.done
+        if metering is not None and isinstance(done, BrokerOutcome | ExecutionResult):
             metering.measured(done)
         elif metering is not None and not isinstance(error, TimedOut):
-            metering.refused()  # what we refuse or fail at has not run
+            metering.failed()
         error.details["evidence_id"] = ctx.envelope_id
-        ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=done)
+        if isinstance(done, ExecutionResult):  # it ran, and what we failed at came after that
+            ran = records.end(begun, operation, done, now_ms=now_ms)
+            ended = {**ran, **records.end_by_error(begun, error, Status.ERROR, now_ms=now_ms)}
+        else:
+            by_broker = done if isinstance(done, BrokerOutcome) else None
+            ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=by_broker)
         return {**ended, **reached_so_far(ctx.reached)}
 
     def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
@@ -346,8 +381,8 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
 
 
 def _timed(outcome: BrokerOutcome, ctx: ExecCtx, seconds: float) -> BrokerOutcome:
-    used = dataclasses.replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
-    return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
+    used = replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
+    return replace(outcome, used=used, exec_id=ctx.exec_id)
 
 
 def _status_of(error: RingfenceError) -> Status:

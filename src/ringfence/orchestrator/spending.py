@@ -10,12 +10,25 @@ from ringfence.budgets.reservation import MeterSource, Reservation, Usage, usage
 from ringfence.budgets.scope import Chain, ScopeKind, chain
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
-from ringfence.operation.brokered import FsMkdir, FsRead, FsWrite, NetHttp, TmpAlloc
+from ringfence.operation.brokered import (
+    BrowserClick,
+    BrowserExtract,
+    BrowserNav,
+    BrowserScreenshot,
+    BrowserType,
+    FsMkdir,
+    FsRead,
+    FsWrite,
+    NetHttp,
+    TmpAlloc,
+)
 from ringfence.operation.code import CodeRun
 from ringfence.operation.form import Operation
-from ringfence.operation.workspace import WsRestore, WsSnapshot
+from ringfence.operation.workspace import WsCheckout, WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
+IN_A_BOX = frozenset({"code", "proc"})
+"""The domains whose operations run in a box, which measures them."""
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=0, memory_mb_s=1, disk_bytes=0)
 _REQUEST_HEAD = 512  # what a request says beside what its caller brings
 
@@ -34,7 +47,7 @@ def chain_of(profile: Profile, session_id: str | None) -> Chain:
 def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
     """Return the most `operation` can use under these limits, and the least it can start with."""
     wall_ms = round(limits.wall_seconds * 1000)
-    if operation.domain not in ("code", "proc"):
+    if operation.domain not in IN_A_BOX:
         moved, least_moved = _moved_by(operation, limits)
         most = replace(moved, calls=1, concurrent=1, wall_ms=wall_ms)
         return most, replace(least_moved, calls=1, concurrent=1, wall_ms=1)
@@ -71,9 +84,12 @@ def _moved_by(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
             brought = sum(map(len, (operation.url, *operation.headers.keys(), *operation.headers.values())))
             sent = len(operation.body or b"") + brought + _REQUEST_HEAD
             return Budget(bytes_in=limits.max_bytes_in, bytes_out=sent), Budget(bytes_in=1, bytes_out=sent)
+        case BrowserNav() | BrowserExtract() | BrowserScreenshot() | BrowserClick() | BrowserType():
+            # a page loads on while it is looked at; it is cut off at what is left
+            return Budget(bytes_in=limits.max_bytes_in, bytes_out=limits.max_bytes_out), Budget(bytes_in=1, bytes_out=1)
         case TmpAlloc(size_bytes=size):
             moved = Budget(disk_bytes=size)
-        case WsSnapshot() | WsRestore():
+        case WsSnapshot() | WsRestore() | WsCheckout():
             # all of the work directory at most; what it took is known afterwards
             return Budget(disk_bytes=limits.disk_bytes), Budget(disk_bytes=0)
         case _:

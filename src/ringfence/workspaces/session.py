@@ -15,13 +15,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.denials import NO_DENIALS, Denials
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import exchange, make_parents, open_beneath
 from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
@@ -29,6 +30,8 @@ from ringfence.workspaces.ids import SESSION_UIDS
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+MOST_PROJECTS: Final = 10_000
+"""How many projects a tenant has at most: each is a directory and a host user of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class SessionWorkspace:
 
         Raises:
             InvalidRequest: `session_id` is not one plain path segment, or `tenant` none.
+            QuotaExceeded: The tenant has as many projects as it may.
             PathTraversalError: Something below `home` was replaced by a symlink.
         """
         if not is_plain_name(session_id):
@@ -65,7 +69,7 @@ class SessionWorkspace:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home_fd = os.open(home, _DIRECTORY | os.O_CLOEXEC)
         try:
-            directory_fd = make_parents(home_fd, f"workspace/{project_path(session_id, tenant)}/work", 0o700)
+            directory_fd = _open_project(home_fd, session_id, tenant)
             try:
                 with _locked(directory_fd):
                     _make_directories(home_fd, directory_fd)
@@ -237,6 +241,28 @@ def project_path(project_id: str, tenant: str) -> str:
 def is_plain_name(name: str) -> bool:
     """Whether `name` can be one segment of a path, and nothing else."""
     return _ID.match(name) is not None
+
+
+def _open_project(home_fd: int, session_id: str, tenant: str) -> int:
+    path = f"workspace/{project_path(session_id, tenant)}"
+    try:
+        return open_beneath(home_fd, path, _DIRECTORY)
+    except FileNotFoundError:
+        above = make_parents(home_fd, path, 0o700)
+    try:
+        fcntl.flock(above, fcntl.LOCK_EX)  # two who come at once are counted one after the other
+        with os.scandir(above) as listing:
+            count = sum(1 for _ in islice(listing, MOST_PROJECTS))
+        if count >= MOST_PROJECTS:
+            raise QuotaExceeded(
+                f"there are {MOST_PROJECTS} projects already",
+                reason="projects",
+                limit=MOST_PROJECTS,
+                fix="use one there is; an operator can remove those that nobody needs",
+            )
+        return make_parents(home_fd, f"{path}/work", 0o700)
+    finally:
+        os.close(above)
 
 
 @contextmanager

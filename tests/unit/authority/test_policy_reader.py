@@ -167,7 +167,7 @@ def test_no_level_takes_an_unknown_key(key: str) -> None:
         "allowed_ports: [0]",
         "denied_ports: ['22']",
         "supported_languages: [cobol]",
-        "browser_scope: [click]",
+        "browser_scope: [evaluate]",
         "mime_allow: [json]",
         "env_allow: ['A=B']",
         "open_ports: [70000]",

@@ -113,7 +113,7 @@ def test_the_examples_are_of_every_kind() -> None:
         {"NetHttp": {"host": "a.com/x", "methods": ["GET"]}},
         {"NetHttp": {"host": "u@a.com", "methods": ["GET"]}},
         {"NetHttp": {"host": "", "methods": ["GET"]}},
-        {"BrowserUse": {"scope": "open|click"}},
+        {"BrowserUse": {"scope": "open|evaluate"}},
         {"BrowserUse": {"scope": ["open"]}},
         {"ProcExec": {"tool": "bash -c x"}},
         {"ProcExec": {"tool": "/bin/ls"}},

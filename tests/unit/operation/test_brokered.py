@@ -31,7 +31,23 @@ OPERATIONS: list[tuple[Any, dict[str, Any]]] = [
     ),
     (op.BrowserNav("https://a.com/"), {"op": "browser_nav", "url": "https://a.com/"}),
     (op.BrowserExtract("p"), {"op": "browser_extract", "selector": "p"}),
+    (
+        op.BrowserNav("https://a.com/", op.AIO_BROWSER),
+        {"op": "browser_nav", "url": "https://a.com/", "backend": "aio_browser"},
+    ),
+    (op.BrowserExtract("p", "links"), {"op": "browser_extract", "selector": "p", "what": "links"}),
+    (
+        op.BrowserExtract(None, "fields", {"price": ".price"}),
+        {"op": "browser_extract", "what": "fields", "fields": {"price": ".price"}},
+    ),
     (op.BrowserScreenshot(None, True), {"op": "browser_screenshot", "full_page": True}),
+    (
+        op.BrowserScreenshot("p", width=800, height=600),
+        {"op": "browser_screenshot", "selector": "p", "width": 800, "height": 600},
+    ),
+    (op.BrowserClick("a"), {"op": "browser_click", "selector": "a"}),
+    (op.BrowserType("input", ""), {"op": "browser_type", "selector": "input", "text": ""}),
+    (op.BrowserClose(), {"op": "browser_close"}),
     (
         op.ProcExec("git", ("status", ""), 5),
         {"op": "proc_exec", "tool": "git", "args": ["status", ""], "timeout_ms": 5},
@@ -51,7 +67,8 @@ def test_every_operation_has_one_form(operation: Any, form: dict[str, Any]) -> N
 def test_every_kind_of_the_interface_is_there() -> None:
     assert {form["op"] for _, form in OPERATIONS} == {
         "fs_read", "fs_write", "fs_list", "fs_stat", "fs_mkdir", "fs_delete", "net_http", "browser_nav",
-        "browser_extract", "browser_screenshot", "proc_exec", "tmp_alloc", "tmp_free",
+        "browser_extract", "browser_screenshot", "browser_click", "browser_type", "browser_close",
+        "proc_exec", "tmp_alloc", "tmp_free",
     }  # fmt: skip
 
 
@@ -79,6 +96,22 @@ def test_every_kind_of_the_interface_is_there() -> None:
         {"op": "net_http", "method": "GET", "url": "ftp://a.com"},
         {"op": "net_http", "method": "GET", "url": "https://a.com", "headers": {"a": "b\r\nc: d"}},
         {"op": "net_http", "method": "GET", "url": "https://a.com", "headers": ["a"]},
+        {"op": "browser_nav", "url": "javascript:alert(1)"},
+        {"op": "browser_nav", "url": "file:///etc/passwd"},
+        {"op": "browser_nav", "url": "https://a.com/", "backend": "another"},
+        {"op": "browser_extract", "what": "html"},
+        {"op": "browser_extract", "what": "fields"},
+        {"op": "browser_extract", "fields": {"a": "b"}},
+        {"op": "browser_extract", "what": "fields", "fields": {"a": "b"}, "selector": "p"},
+        {"op": "browser_extract", "what": "fields", "fields": {"a": 1}},
+        {"op": "browser_extract", "what": "fields", "fields": ["a"]},
+        {"op": "browser_extract", "script": "document.cookie"},
+        {"op": "browser_screenshot", "width": "800"},
+        {"op": "browser_screenshot", "selector": "a" * 5000},
+        {"op": "browser_click"},
+        {"op": "browser_type", "selector": "input"},
+        {"op": "browser_type", "selector": "input", "text": "a\0"},
+        {"op": "browser_evaluate", "script": "1"},
         {"op": "proc_exec", "tool": "git", "args": "status"},
         {"op": "proc_exec", "tool": "git", "args": ["a\0"]},
         {"op": "tmp_alloc", "size_bytes": 2**60},
@@ -108,6 +141,9 @@ def test_where_a_path_leads_is_not_a_matter_of_its_form() -> None:
         (op.BrowserNav("https://a.com:8443/x"), "browser.open:https://a.com:8443/x"),
         (op.BrowserScreenshot("secret"), "browser.screenshot"),
         (op.BrowserExtract(), "browser.extract"),
+        (op.BrowserClick("secret"), "browser.click"),
+        (op.BrowserType("secret", "secret"), "browser.type"),
+        (op.BrowserClose(), "browser.close"),
         (op.TmpAlloc(7), "tmp.alloc:7"),
         (op.TmpFree("h"), "tmp.free"),
         (needs.SecretUse("KEY"), "secret.use:KEY"),

@@ -36,7 +36,13 @@ POOL = tuple(
         *(f"fs.{verb}:{path}" for verb in ("read", "write", "list") for path in PATHS),
         *(f"code.run:{language}" for language in Language),
         *(f"net.http:GET:{host}" for host in ("a.com", "*.a.com", "b.com")),
-        *("proc.exec:git", "proc.exec:ls", "tmp.use", "browser.use:open"),
+        *(
+            "proc.exec:git",
+            "proc.exec:ls",
+            "tmp.use",
+            "browser.use:open",
+            "browser.use:click|extract|open|screenshot|type",
+        ),
     )
 )
 OPERATIONS: tuple[Any, ...] = (
@@ -54,6 +60,11 @@ OPERATIONS: tuple[Any, ...] = (
     *(CodeRun(language, "1") for language in Language),
     op.BrowserNav("https://a.com/"),
     op.BrowserNav("http://127.0.0.1/"),
+    op.BrowserExtract("p", "links"),
+    op.BrowserScreenshot(width=10_000, height=10_000),
+    op.BrowserClick("a"),
+    op.BrowserType("input", "x"),
+    op.BrowserClose(),
     op.TmpAlloc(1),
     op.TmpFree("x"),
 )

@@ -40,6 +40,7 @@ _FILE_KINDS: Final = {
     "ws_restore": (_UPDATE, _FILE_FOLDER),
     "ws_reset": (_DELETE, _FILE_FOLDER),
     "ws_snapshot_delete": (_DELETE, _FILE_FOLDER),
+    "ws_checkout": (_CREATE, _FILE_FOLDER),
 }
 _HTTP_METHODS: Final = {
     "CONNECT": 1,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from ringfence.interfaces.cli.help_machine import OF_THE_MACHINE
+from ringfence.interfaces.cli.help_project import OF_A_PROJECT
+from ringfence.interfaces.cli.help_web import OF_THE_WEB
 
 OVERVIEW = """\
 ringfence: run what a model wrote, in real isolation.
 
   ringfence run [FILE|-] [-c CODE]     run a program in a box of its own
   ringfence shell -- COMMAND...        run a shell command in a box of its own
+  ringfence browse URL                 look at a web page, in a browser in a box of its own
   ringfence doctor                     say whether this machine can isolate, and how to fix it
   ringfence bench                      measure the promised speed on this machine
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
@@ -99,7 +102,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
-                 http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress or neighbours; repeatable
+                 http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress, neighbours or browser_open
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -107,7 +110,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
 ringfence mcp [--transport stdio|http] [OPTIONS]
 
 Serve tools to a client of the Model Context Protocol: run_code, run_shell, read_file, write_file, list_files,
-start_process, read_process, send_process, kill_process, and every skill as skill.<id>.
+start_process, read_process, send_process, kill_process, fetch_url, browse_page, screenshot_page, and every skill.
 Over stdio, which is for a client that starts this command itself, only messages come out; the log is on stderr.
 Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
 
@@ -403,33 +406,6 @@ End a process and everything it started. One that is over stays as it is.
   --signal NAME         send it this signal instead: INT, TERM, HUP, QUIT, USR1, USR2, CONT, TSTP or WINCH
   --json                one JSON object, and nothing else
 """,
-    "workspace": """\
-ringfence workspace ls [PROJECT [PATH]]
-ringfence workspace diff PROJECT [--since SNAPSHOT]
-ringfence workspace snapshot PROJECT [--label TEXT]
-ringfence workspace snapshots PROJECT
-ringfence workspace restore PROJECT SNAPSHOT [--keep]
-ringfence workspace reset PROJECT [--keep]
-ringfence workspace delete PROJECT SNAPSHOT
-ringfence workspace pending PROJECT
-ringfence workspace commit PROJECT EXEC [--force]
-ringfence workspace discard PROJECT EXEC
-
-What the runs of a project (--project of 'ringfence run') left in /workspace/work, and its history. ls without a project
-names the projects. diff says what was added (A), modified (M) and deleted (D) since a snapshot, or since there was
-nothing, and shows texts as a unified diff. restore and reset put another work directory in place in one step; a run
-that is under way adds what it wrote when it ends. pending lists what 'ringfence run --dry-run --keep' would change;
-commit applies it, unless others changed the same files since, and discard forgets it.
-
-  --since SNAPSHOT   compare with this one
-  --label TEXT       what to call the snapshot in lists
-  --keep             take a snapshot of what is there first
-  --force            commit also over what others changed since the run began
-  --policy FILE      act under this policy; what it does not allow is refused
-  --role R           one of the policy's agent roles
-  --home DIR         where state and evidence are kept, instead of $RINGFENCE_HOME
-  --json             print one JSON object with the same, and nothing else
-""",
     "errors": """\
 ringfence errors list [--json]
 
@@ -439,6 +415,8 @@ whether the same request may succeed later. Codes and reasons keep their meaning
   --json         one JSON object with the same, and nothing else
 """,
     **OF_THE_MACHINE,
+    **OF_THE_WEB,
+    **OF_A_PROJECT,
 }
 
 PENDING_COMMANDS = {

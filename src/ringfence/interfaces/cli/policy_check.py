@@ -14,6 +14,7 @@ from ringfence.authority.local import tool_of
 from ringfence.authority.manifest import Manifest, built_in_manifest
 from ringfence.authority.policy import PolicySnapshot, PolicyTest
 from ringfence.authority.profile_builder import ProfileBuilder
+from ringfence.authority.taint import Tainted
 from ringfence.clock import SystemClock
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.guard.policy_guard import PolicyGuard
@@ -38,6 +39,7 @@ def check_command(words: Sequence[str]) -> int:
     parser.add_argument("--tool")
     parser.add_argument("--manifest", metavar="FILE")
     parser.add_argument("--grant", metavar="FILE")
+    parser.add_argument("--tainted", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(list(words))
     options.overrides = []
@@ -47,7 +49,7 @@ def check_command(words: Sequence[str]) -> int:
     call = gather(options)
     if options.grant is None:
         call = replace(call, grant=replace(call.grant, expires_at=SystemClock().now_ms() + _AN_HOUR_MS))
-    verdict = judge(call, operation)
+    verdict = judge(call, operation, tainted=options.tainted)
     refusal = _refusal(verdict)
     if options.json:
         print_json(
@@ -78,7 +80,9 @@ def run_tests(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(list(words))
     policy = load(options.file)
-    judged = [(test, judge(_call_of(test, policy), test.operation)) for test in policy.policy.tests]
+    judged = [
+        (test, judge(_call_of(test, policy), test.operation, tainted=test.tainted)) for test in policy.policy.tests
+    ]
     failed = sum(verdict.decision is not test.expect for test, verdict in judged)
     if options.json:
         results = [
@@ -94,12 +98,14 @@ def run_tests(words: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def judge(call: Call, operation: Operation) -> Verdict:
+def judge(call: Call, operation: Operation, *, tainted: bool = False) -> Verdict:
     """Ask the guard of every run about `operation`, at this moment."""
     profile = ProfileBuilder().build(
         call.grant, call.manifest, call.policy, tool=call.tool, role=call.role, request=call.request
     )
-    return PolicyGuard(wiring.assess).validate(profile, operation, now_ms=SystemClock().now_ms())
+    now_ms = SystemClock().now_ms()
+    after = Tainted("an earlier call", "somewhere", now_ms) if tainted else None
+    return PolicyGuard(wiring.assess).validate(profile, operation, now_ms=now_ms, tainted=after)
 
 
 def read_operation(text: str) -> Operation:

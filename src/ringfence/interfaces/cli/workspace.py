@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.authority.caller import LOCAL
 from ringfence.interfaces.cli.evidence_desk import say, shown_time
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.workspaces.home import default_home
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
     from ringfence.managed_workspace import ManagedWorkspace
 
-_ACTIONS = ("ls", "diff", "snapshot", "snapshots", "restore", "reset", "delete", "pending", "commit", "discard")
+_ACTIONS = (
+    *("ls", "diff", "snapshot", "snapshots", "restore", "reset", "delete", "pending", "commit", "discard"),
+    *("checkout", "repositories"),
+)
 _OF_A_SNAPSHOT = ("restore", "delete")
 _OF_A_PROPOSAL = ("commit", "discard")
 
@@ -29,11 +33,17 @@ def workspace_command(words: Sequence[str]) -> int:
     if options.project is None:
         from ringfence.workspaces.projects import project_names
 
-        shown: dict[str, Any] = {"projects": project_names(home)}
+        if options.action == "repositories":
+            from ringfence.workspaces.registered import repository_names
+
+            shown: dict[str, Any] = {"repositories": repository_names(home, LOCAL)}
+        else:
+            shown = {"projects": project_names(home)}
     else:
         from ringfence.workspaces.projects import require_project
 
-        require_project(home, options.project)  # nothing is made by asking for it
+        if options.action != "checkout":
+            require_project(home, options.project)  # nothing is made by asking for it
         shown = asyncio.run(_performed(options, home))
     if options.json:
         import json
@@ -61,13 +71,17 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(list(words))
     action = options.action
-    if options.project is None and action != "ls":
+    if options.project is not None and action == "repositories":
+        parser.error("repositories takes nothing after it")
+    if options.project is None and action not in ("ls", "repositories"):
         parser.error(f"{action} needs a project; 'ringfence workspace ls' names them")
     if options.what is None and action in _OF_A_SNAPSHOT:
         parser.error(f"{action} needs a snapshot; 'ringfence workspace snapshots {options.project}' names them")
+    if options.what is None and action == "checkout":
+        parser.error("checkout needs a repository; 'ringfence workspace repositories' names them")
     if options.what is None and action in _OF_A_PROPOSAL:
         parser.error(f"{action} needs an execution; 'ringfence workspace pending {options.project}' names them")
-    if options.what is not None and action not in (*_OF_A_SNAPSHOT, *_OF_A_PROPOSAL, "ls"):
+    if options.what is not None and action not in (*_OF_A_SNAPSHOT, *_OF_A_PROPOSAL, "ls", "checkout"):
         parser.error(f"{action} takes a project, and nothing after it")
     of_one = (("since", ("diff",)), ("label", ("snapshot",)), ("keep", ("restore", "reset")), ("force", ("commit",)))
     for name, its in of_one:
@@ -105,6 +119,7 @@ _ACTS: dict[str, Callable[[ManagedWorkspace, argparse.Namespace], Awaitable[dict
     "restore": lambda files, options: files.restore(options.what, snapshot_before=options.keep),
     "reset": lambda files, options: files.reset(snapshot_before=options.keep),
     "delete": lambda files, options: files.delete_snapshot(options.what),
+    "checkout": lambda files, options: files.checkout(options.what),
 }
 
 
@@ -112,6 +127,14 @@ def _lines(action: str, shown: dict[str, Any]) -> Iterator[str]:
     match action:
         case "ls" if "projects" in shown:
             yield from shown["projects"]
+        case "repositories":
+            yield from shown["repositories"]
+        case "checkout":
+            yield f"{shown['repository']}: {shown['files']:,} files, {shown['bytes']:,} bytes" + (
+                f"; {shown['left_out'] + shown['skipped']} entries left out"
+                if shown["left_out"] + shown["skipped"]
+                else ""
+            )
         case "ls":
             for entry in shown["entries"]:
                 yield f"{entry['kind']:<9}  {entry['size']:>12,}  {entry['name']}"

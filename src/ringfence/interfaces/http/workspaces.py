@@ -176,7 +176,7 @@ async def read_files(
     Of a file that is larger than one operation reads, the first bytes come: `X-File-Size` is all of it, and
     `X-File-Truncated` says whether it goes on.
     """
-    manager = await _manager(request, who, house, project_id)
+    manager = await manager_of(request, who, house, project_id)
     found = await manager.perform(brokered.FsStat(path))
     if found.out["kind"] == "directory":
         return as_json((await manager.perform(brokered.FsList(path, cursor, limit))).out)
@@ -213,19 +213,19 @@ async def write_file(
 
     A project that is not there yet is made. What is more than one operation may write is 413.
     """
-    manager = await _manager(request, who, house, project_id, make=True)
+    manager = await manager_of(request, who, house, project_id, make=True)
     content = await request.body()
     if directory and content:
         raise InvalidRequest("a directory has no content", reason="invalid_content")
     made: Filing = brokered.FsMkdir(path) if directory else brokered.FsWrite(path, content, overwrite)
-    return _done(await manager.perform(made))
+    return done(await manager.perform(made))
 
 
 @router.delete("/{project_id}/files", response_model=None, responses={200: {"model": Done}, **_FOUND})
 async def delete_file(request: Request, who: Agent, house: HouseOf, project_id: ProjectId, path: FilePath) -> Response:
     """Delete a file, a link or an empty directory."""
-    manager = await _manager(request, who, house, project_id)
-    return _done(await manager.perform(brokered.FsDelete(path)))
+    manager = await manager_of(request, who, house, project_id)
+    return done(await manager.perform(brokered.FsDelete(path)))
 
 
 @router.get("/{project_id}/diff", response_model=None, responses={200: {"model": DiffView}, **_FOUND})
@@ -237,7 +237,7 @@ async def diff(
     since: Annotated[str | None, Query(pattern=_SNAPSHOT, description="a snapshot; without one, nothing")] = None,
 ) -> Response:
     """Say what was added, modified and deleted in the work directory since a snapshot, or since there was nothing."""
-    manager = await _manager(request, who, house, project_id)
+    manager = await manager_of(request, who, house, project_id)
     found = await manager.perform(workspace.WsDiff(since))
     patch = None if found.content is None else found.content.decode()
     return as_json({**found.out, "patch": patch})
@@ -246,7 +246,7 @@ async def diff(
 @router.get("/{project_id}/snapshots", response_model=None, responses={200: {"model": SnapshotList}, **_FOUND})
 async def list_snapshots(request: Request, who: Agent, house: HouseOf, project_id: ProjectId) -> Response:
     """List the snapshots with their sizes."""
-    manager = await _manager(request, who, house, project_id)
+    manager = await manager_of(request, who, house, project_id)
     return as_json((await manager.perform(workspace.WsSnapshots())).out)
 
 
@@ -261,8 +261,8 @@ async def take_snapshot(
     body: Annotated[Labelled | None, Body()] = None,
 ) -> Response:
     """Keep the work directory as it is now."""
-    manager = await _manager(request, who, house, project_id)
-    return _done(await manager.perform(workspace.WsSnapshot((body or Labelled()).label)), 201)
+    manager = await manager_of(request, who, house, project_id)
+    return done(await manager.perform(workspace.WsSnapshot((body or Labelled()).label)), 201)
 
 
 @router.delete("/{project_id}/snapshots/{snapshot_id}", response_model=None, responses={200: {"model": Done}, **_FOUND})
@@ -270,8 +270,8 @@ async def delete_snapshot(
     request: Request, who: Agent, house: HouseOf, project_id: ProjectId, snapshot_id: SnapshotId
 ) -> Response:
     """Forget a snapshot, and give back the room that no other needs."""
-    manager = await _manager(request, who, house, project_id)
-    return _done(await manager.perform(workspace.WsSnapshotDelete(snapshot_id)))
+    manager = await manager_of(request, who, house, project_id)
+    return done(await manager.perform(workspace.WsSnapshotDelete(snapshot_id)))
 
 
 @router.post(
@@ -286,9 +286,9 @@ async def restore(
     body: Annotated[Change | None, Body()] = None,
 ) -> Response:
     """Put the work directory back as it was, in one step."""
-    manager = await _manager(request, who, house, project_id)
+    manager = await manager_of(request, who, house, project_id)
     asked = workspace.WsRestore(snapshot_id, (body or Change()).snapshot_before)
-    return _done(await manager.perform(asked))
+    return done(await manager.perform(asked))
 
 
 @router.post("/{project_id}/reset", response_model=None, responses={200: {"model": Done}, **_FOUND})
@@ -300,11 +300,11 @@ async def reset(
     body: Annotated[Change | None, Body()] = None,
 ) -> Response:
     """Start over with an empty work directory, in one step."""
-    manager = await _manager(request, who, house, project_id)
-    return _done(await manager.perform(workspace.WsReset((body or Change()).snapshot_before)))
+    manager = await manager_of(request, who, house, project_id)
+    return done(await manager.perform(workspace.WsReset((body or Change()).snapshot_before)))
 
 
-async def _manager(
+async def manager_of(
     request: Request, who: Principal, house: House, project_id: str, *, make: bool = False
 ) -> SandboxManager:
     """Return a manager for one of the caller's projects; nothing is made by asking for it."""
@@ -315,6 +315,7 @@ async def _manager(
     return house.manager_for(who, name, correlation_of(asked, request_id=getattr(request.state, "request_id", None)))
 
 
-def _done(outcome: BrokerOutcome, status: int = 200) -> Response:
+def done(outcome: BrokerOutcome, status: int = 200) -> Response:
+    """Return what an operation came to, as an answer."""
     told: dict[str, Any] = {**outcome.out, "exec_id": outcome.exec_id, "evidence_id": outcome.evidence_id}
     return as_json(told, status)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.isolation.docker.settings import EngineSettings
+from ringfence.isolation.stream.channels import MOST_CALLS
 from ringfence.outcome import Mount
 from ringfence.ports import WorkerSpec
 
@@ -178,8 +179,11 @@ def _limits(dialect: Dialect, plan: Plan) -> dict[str, int]:
     if dialect.asks_for_tasks:
         limits["nproc"] = _TASKS_OF_A_USER
     bound = {name: min(most, plan.own_limits.get(name, most)) for name, most in limits.items()}
-    # the init needs some too, and lowers the guest's to what was asked for
-    return {**bound, "nofile": max(bound["nofile"], _LEAST_FILES)}
+    # the init needs some too, one for each connection on its way out, and lowers the guest's to what was asked for
+    least = _LEAST_FILES
+    if plan.spec.egress:
+        least = max(least, min(least + MOST_CALLS, plan.own_limits.get("nofile", least + MOST_CALLS)))
+    return {**bound, "nofile": max(bound["nofile"], least)}
 
 
 def _inputs(dialect: Dialect, plan: Plan) -> str:

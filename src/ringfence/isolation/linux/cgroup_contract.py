@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 
 Kind = Literal["v2", "v1", "none"]
 

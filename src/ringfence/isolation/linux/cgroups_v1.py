@@ -13,10 +13,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError
 from ringfence.isolation.linux.cgroup_contract import (
     CPU_PERIOD_US,

@@ -6,9 +6,9 @@ import contextlib
 import errno
 import os
 import threading
-from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError
 from ringfence.isolation.linux.cgroup_contract import (
     CPU_PERIOD_US,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.linux.cgroup_contract import RunCgroup
 from ringfence.isolation.linux.metering import ProcMeter, worst_overshoot

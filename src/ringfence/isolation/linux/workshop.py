@@ -15,15 +15,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.ends import Streams
-from ringfence.isolation.linux import channel, observe, streams
+from ringfence.isolation.linux import cgroups, channel, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
-from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
 from ringfence.isolation.linux.parked import ParkedWorker, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
@@ -147,12 +146,15 @@ class Box:
 class Workshop:
     """Holds what the boxes of one backend share on the host: the cgroups, and the list of those still to be removed."""
 
-    def __init__(self, limits: Limits) -> None:
-        """Park every worker under `limits`; a run's own are put in force when it starts."""
+    def __init__(self, limits: Limits, cgroups: Future[CgroupHost] | None = None) -> None:
+        """Park every worker under `limits`; a run's own are put in force when it starts.
+
+        `cgroups` is what somebody has begun to find out about this machine already.
+        """
         streams.occupy()
         self._limits = limits
         self._lock = threading.Lock()
-        self._cgroups: Future[CgroupHost] | None = None
+        self._cgroups = cgroups
         self._unburied: deque[Meter] = deque()
         self._held = 0
         self._closed = False
@@ -267,8 +269,7 @@ class Workshop:
         """Begin to find out what cgroups this machine has; it takes as long as a zygote does to start."""
         with self._lock:
             if self._cgroups is None:
-                self._cgroups = Future()
-                threading.Thread(target=_detect, args=(self._cgroups,), name="ringfence-cgroups", daemon=True).start()
+                self._cgroups = cgroups.look_around()
             return self._cgroups
 
     def _bury(self, meter: Meter) -> None:
@@ -322,16 +323,6 @@ class Workshop:
                 return
             time.sleep(0.01)  # the kernel is still taking the last members apart
         _log.warning("cgroups of runs that are over could not be removed; the next start will")
-
-
-def _detect(found: Future[CgroupHost]) -> None:
-    try:
-        host = detect()
-        host.sweep()
-    except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
-        found.set_exception(error)
-    else:
-        found.set_result(host)
 
 
 def pid_of(pidfd: int) -> int:

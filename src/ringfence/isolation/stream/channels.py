@@ -1,4 +1,4 @@
-"""One connection into a container, carried by its stream beside everything else; the same on both of its ends.
+"""Connections carried by the stream of a container beside everything else; the same on both of its ends.
 
 Neither end sends more than the other has room for, so a connection that nobody reads from stops by itself and keeps
 nothing else from arriving.
@@ -7,17 +7,23 @@ nothing else from arriving.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 
 from ringfence.isolation.protocol import Kind
-from ringfence.isolation.stream.wire import PIECE_BYTES, WINDOW_BYTES
+from ringfence.isolation.stream.wire import PIECE_BYTES, ROOM_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NUMBER = struct.Struct(">I")
+CALLS = 1 << 31
+"""From here on the guest's own connections are numbered, below it those that the host asked for."""
+MOST_CALLS = 528
+"""Of one guest at one time: a few more than the proxy takes of one box, so that it can say why it takes no more."""
+ABOUT_ONE = (Kind.FLOW, Kind.ROOM, Kind.CUT)
 
 
 def numbered(payload: bytes) -> tuple[int, bytes]:
@@ -31,16 +37,21 @@ def numbered(payload: bytes) -> tuple[int, bytes]:
     return _NUMBER.unpack_from(payload)[0], payload[_NUMBER.size :]
 
 
+def numbering(number: int) -> bytes:
+    """Return how a message begins that is about the connection of a number."""
+    return _NUMBER.pack(number)
+
+
 class Channel:
     """A socket on this side, and what is on its way between it and the other."""
 
     def __init__(self, number: int, end: socket.socket, say: Callable[[Kind, bytes], None]) -> None:
         """Take over `end`."""
-        self._name = _NUMBER.pack(number)
+        self._name = numbering(number)
         self.end = end
         self._say = say
-        self._may_send = WINDOW_BYTES
-        self._may_come = WINDOW_BYTES
+        self._may_send = ROOM_BYTES
+        self._may_come = ROOM_BYTES
         self._unwritten = bytearray()
         self._read_all = False
         self._heard_all = False
@@ -57,18 +68,27 @@ class Channel:
         return bool(self._unwritten)
 
     @property
+    def has_read_all(self) -> bool:
+        """Whether nothing more can be read on this side; that it takes nothing more either would still be news."""
+        return self._read_all
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing more will happen here."""
         return self._read_all and self._heard_all and not self._unwritten
 
-    def read(self) -> None:
-        """Send on what can be read."""
+    def read(self, *, hung_up: bool) -> None:
+        """Send on what can be read; when that is over, and `hung_up` tells that nothing is taken either, say so."""
         try:
             data = self.end.recv(min(PIECE_BYTES, self._may_send))
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            self.cut()
+            return
+        if not data and hung_up:
+            self.cut()
+            return
         self._may_send -= len(data)
         self._read_all = not data
         self._say(Kind.FLOW, self._name + data)
@@ -79,15 +99,28 @@ class Channel:
             count = self.end.send(self._unwritten[:PIECE_BYTES])
         except BlockingIOError:
             return
-        except OSError:  # nobody reads any more: what still comes is taken and forgotten
-            count = len(self._unwritten)
+        except OSError:  # nobody reads any more
+            self.cut()
+            return
         del self._unwritten[:count]
         self._may_come += count
         self._say(Kind.ROOM, self._name + b"%d" % count)
         self._finish_writing()
 
-    def hear(self, data: bytes) -> bool:
-        """Take what the other side sent; False when it may not have."""
+    def cut(self) -> None:
+        """Be over at once, and have the other side hear of it."""
+        if not self.is_over:
+            self._unwritten.clear()
+            self._read_all = self._heard_all = True
+            self._say(Kind.CUT, self._name)
+
+    def hear(self, kind: Kind, data: bytes) -> bool:
+        """Take a word of the other side about this connection; False when it cannot have said that."""
+        if kind is Kind.ROOM:
+            return self._make_room(data)
+        if kind is Kind.CUT:  # what has come before is still passed on
+            self._read_all = self._heard_all = True
+            return not data
         if self._heard_all or len(data) > self._may_come:
             return False
         self._may_come -= len(data)
@@ -96,9 +129,8 @@ class Channel:
         self._finish_writing()
         return True
 
-    def make_room(self, count: bytes) -> bool:
-        """Hear how much the other side has passed on; False when it cannot have."""
-        if not count.isdigit() or len(count) > 10 or not 0 < int(count) <= WINDOW_BYTES - self._may_send:
+    def _make_room(self, count: bytes) -> bool:
+        if not count.isdigit() or len(count) > 10 or not 0 < int(count) <= ROOM_BYTES - self._may_send:
             return False
         self._may_send += int(count)
         return True
@@ -109,5 +141,78 @@ class Channel:
                 self.end.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Let go of the socket, also for a forked child that has a copy."""
+        with contextlib.suppress(OSError):
+            self.end.shutdown(socket.SHUT_RDWR)
         self.end.close()
+
+
+class Channels:
+    """All connections that one side has open."""
+
+    def __init__(self, say: Callable[[Kind, bytes], None], has_room: Callable[[], bool]) -> None:
+        """`say` sends a message, `has_room` tells whether more may be sent before some has been taken."""
+        self._say = say
+        self._has_room = has_room
+        self._open: dict[int, Channel] = {}
+        self.calls = 0
+        """How many of them the guest made."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._open)
+
+    def add(self, number: int, end: socket.socket) -> None:
+        """Carry what goes through `end` from now on."""
+        self._open[number] = Channel(number, end, self._say)
+        self.calls += number >= CALLS
+
+    def hear(self, kind: Kind, number: int, rest: bytes) -> bool:
+        """Take a word about one of them; False when it cannot be.
+
+        About one that is not there it says nothing: the other side had not heard yet that it is over.
+        """
+        channel = self._open.get(number)
+        if channel is None:
+            return True
+        possible = channel.hear(kind, rest)
+        self._forget_if_over(number, channel)
+        return possible
+
+    def watch(self, poll: select.poll) -> None:
+        """Have `poll` wake when something can be done here."""
+        has_room = self._has_room()
+        for channel in self._open.values():
+            wanted = (select.POLLIN if channel.wants_read and has_room else 0) | (
+                select.POLLOUT if channel.wants_write else 0
+            )
+            if wanted or channel.has_read_all:  # of the latter, that it hung up is told unasked
+                poll.register(channel.end, wanted)
+
+    def see_to(self, ready: dict[int, int]) -> None:
+        """Do what can be done; who was read from comes last the next time, so that nobody waits for ever."""
+        for number, channel in list(self._open.items()):
+            events = ready.get(channel.end.fileno(), 0)
+            if not events:
+                continue
+            if channel.wants_read and events & ~select.POLLOUT and self._has_room():
+                channel.read(hung_up=bool(events & select.POLLHUP))
+                self._open[number] = self._open.pop(number)
+            elif channel.has_read_all and events & (select.POLLHUP | select.POLLERR):
+                channel.cut()
+            if channel.wants_write:
+                channel.write()
+            self._forget_if_over(number, channel)
+
+    def close(self) -> None:
+        """End all of them."""
+        for channel in self._open.values():
+            channel.close()
+        self._open.clear()
+        self.calls = 0
+
+    def _forget_if_over(self, number: int, channel: Channel) -> None:
+        if channel.is_over:
+            channel.close()
+            del self._open[number]
+            self.calls -= number >= CALLS

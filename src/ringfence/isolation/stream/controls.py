@@ -11,10 +11,10 @@ from ringfence.errors import CapabilityBlocked
 from ringfence.isolation.company import Company
 from ringfence.isolation.protocol import Kind
 from ringfence.isolation.stream.feeding import WindowFeed
-from ringfence.isolation.stream.ports import Ways
 
 if TYPE_CHECKING:
     from ringfence.isolation.stream.host import StreamWorker
+    from ringfence.isolation.stream.ports import Ways
 
 
 class StreamControls(Company):
@@ -22,13 +22,14 @@ class StreamControls(Company):
 
     feed: WindowFeed
 
-    def __init__(self, worker: StreamWorker, loop: asyncio.AbstractEventLoop, attachment: Attachment) -> None:
-        """Take hold of the waiting worker."""
+    def __init__(
+        self, worker: StreamWorker, loop: asyncio.AbstractEventLoop, attachment: Attachment, ways: Ways | None
+    ) -> None:
+        """Take hold of the waiting worker, whose ports are reached by `ways`."""
         super().__init__(worker, loop, attachment)
         self._worker = worker
         self.feed = WindowFeed(loop, worker.talk, self._stir)
-        # first of all: from now on the stream's own ends are its
-        self._ways = Ways(worker.talk) if attachment.ports else None
+        self._ways = ways
         self._begun = False
 
     def __enter__(self) -> Self:
@@ -40,8 +41,6 @@ class StreamControls(Company):
         """Let go: the controls do nothing from now on."""
         self._over = True
         self.feed.end()
-        if self._ways is not None:
-            self._ways.end()
 
     def begin(self) -> None:
         """Count the silence from now on; a size that was asked for meanwhile is the terminal's."""

@@ -27,6 +27,7 @@ from ringfence.ports import EVERYTHING, NO_PROCESS, Begin, Ending, Harvest, Job,
 
 if TYPE_CHECKING:
     from ringfence.isolation.stream.controls import StreamControls
+    from ringfence.isolation.stream.way_out import WayOut
     from ringfence.workspaces.session import SessionWorkspace
 
 _PLACE_SECONDS = 60.0
@@ -52,14 +53,19 @@ class StreamWorker:
     init_pid: int = NO_PROCESS
     """The first process of the container, as the host numbers it, where its backend can tell."""
     worker_pid: int = NO_PROCESS
-    door: int | None = None
-    """A container has no way out yet."""
+    way_out: WayOut | None = None
+    """Where its guest's connections arrive, if its spec asked for that."""
+    door: int | None = field(default=None, init=False)
     _used: bool = field(default=False, init=False)
     _killed_by: str | None = field(default=None, init=False)
     _farewell: Farewell | None = field(default=None, init=False)
     _has_started: bool = field(default=False, init=False)
     _conversation: Conversation | None = field(default=None, init=False)
     _discarded: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Have the proxy accept at the end of the way out."""
+        self.door = None if self.way_out is None else self.way_out.door
 
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
         """Put `files` into the work directory and `inputs` into the read-only one."""
@@ -102,11 +108,21 @@ class StreamWorker:
         if self._used or self._discarded:
             raise WorkerLost("a worker serves one run")
         self._used = True
-        if attached is None:
-            return await self._run(job, on_output, begin, None)
-        from ringfence.isolation.stream.controls import StreamControls  # not at the top: most runs have nobody
+        with contextlib.ExitStack() as staying:
+            ways = None
+            if self.way_out is not None or (attached is not None and attached.ports):
+                from ringfence.isolation.stream.ports import Ways  # not at the top: most runs have none
 
-        with StreamControls(self, asyncio.get_running_loop(), attached) as controls:
+                # first of all: from now on the stream's own ends are its
+                ways = Ways(self.talk, self.way_out)
+                staying.callback(ways.end)
+            controls = None
+            if attached is not None:
+                from ringfence.isolation.stream.controls import StreamControls  # nor anybody who stays
+
+                controls = staying.enter_context(
+                    StreamControls(self, asyncio.get_running_loop(), attached, ways if attached.ports else None)
+                )
             return await self._run(job, on_output, begin, controls)
 
     async def _run(
@@ -246,6 +262,8 @@ class StreamWorker:
         self.talk.close()  # to the init, this alone is the word to end
         with contextlib.ExitStack() as last:
             last.callback(self.on_discard)
+            if self.way_out is not None:
+                last.callback(self.way_out.close)
             if self.session is not None:
                 last.callback(self.session.close)
             last.callback(self.line.kill)

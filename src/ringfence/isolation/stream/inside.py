@@ -21,7 +21,7 @@ from ringfence.isolation.protocol import Decoder, Kind, encode
 from ringfence.isolation.stream import inside_seal as sealing
 from ringfence.isolation.stream.inside_files import Trees
 from ringfence.isolation.stream.inside_meter import Meter
-from ringfence.isolation.stream.inside_ports import Doors
+from ringfence.isolation.stream.inside_ports import DOOR_WORDS, Doors, listening
 from ringfence.isolation.stream.inside_relay import Guest, Stream, bury_the_rest, kill_the_rest, listen_for_deaths
 from ringfence.isolation.stream.wire import AREAS
 
@@ -76,6 +76,7 @@ def main() -> NoReturn:
             _see_packages()
         interpreter.prepare(setup)
         stage = "sealing"
+        way_out = None if setup["way_out"] is None else listening(setup["way_out"])
         sys.stdout.flush()
         sealing.shut_to_guest()
         deaths = listen_for_deaths()
@@ -84,7 +85,7 @@ def main() -> NoReturn:
         told["python"] = ".".join(map(str, sys.version_info[:3]))
         stream.say(Kind.READY, json.dumps(told).encode())
         stage = "run"
-        _Run(stream, guest, job, deaths, trees, apart).serve()
+        _Run(stream, guest, job, deaths, trees, apart, Doors(stream, way_out)).serve()
     except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
         _fail(stream, stage, error)
 
@@ -230,14 +231,21 @@ class _Run:
     """The life of one parked worker: given files, started, heard, ended, harvested."""
 
     def __init__(
-        self, stream: Stream, guest: Guest, job: socket.socket, deaths: int, trees: Trees, apart: sealing.Apart
+        self,
+        stream: Stream,
+        guest: Guest,
+        job: socket.socket,
+        deaths: int,
+        trees: Trees,
+        apart: sealing.Apart,
+        doors: Doors,
     ) -> None:
         self._stream = stream
         self._guest = guest
         self._job: socket.socket | None = job
         self._deaths = deaths
         self._trees = trees
-        self._doors = Doors(stream)
+        self._doors = doors
         self._apart = apart
         self._meter = Meter()
         self._decoder = Decoder()
@@ -281,10 +289,10 @@ class _Run:
             self._hear_guest(fd)
         if guest.stdin in ready and guest.wants_input:
             self._took(guest.write())
+        self._doors.see_to(ready)  # before what the host says: a number that it closes may be another's afterwards
         if stream.inlet in ready:
             for kind, payload in stream.heard():
                 self._obey(kind, payload)
-        self._doors.see_to(ready)
         if self._deaths in ready:
             os.read(self._deaths, 4096)
         self._look()
@@ -330,7 +338,7 @@ class _Run:
             self._guest.signal(int(payload))
         elif kind is Kind.RESIZE:
             self._guest.resize(*map(int, payload.split()))
-        elif kind in (Kind.DIAL, Kind.FLOW, Kind.ROOM):
+        elif kind in DOOR_WORDS:
             self._doors.obey(kind, payload)
         elif kind is Kind.END:
             kill_the_rest()

@@ -12,12 +12,14 @@ from typing import Any
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable, QuotaExceeded, RuntimeMissing
+from ringfence.isolation.linux import egress_door
 from ringfence.isolation.linux.seccomp import filters
 from ringfence.isolation.protocol import Kind, ProtocolError
 from ringfence.isolation.stream.boot import bundle
 from ringfence.isolation.stream.files import send_session
 from ringfence.isolation.stream.host import StreamWorker
 from ringfence.isolation.stream.line import HungUp, Line, Silence, Talk
+from ringfence.isolation.stream.way_out import WayOut
 from ringfence.operation import Language
 from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
@@ -107,6 +109,7 @@ def park(
             _require_placed(talk, deadline)
         hello = _hello(_await(talk, Kind.READY, deadline))
         layers = observe(hello)
+        way_out = _way_out() if spec.egress else None
     except BaseException:
         talk.close()
         line.kill()
@@ -126,13 +129,23 @@ def park(
         generation=generation,
         takes_inputs=hello.landlock_abi > 0,
         on_discard=on_discard,
+        way_out=way_out,
     )
+
+
+def _way_out() -> WayOut:
+    try:
+        return WayOut()
+    except OSError as error:
+        raise InternalError(f"the way out of the container cannot be made: {error.strerror}") from error
 
 
 def _setup(spec: WorkerSpec, *, session: bool, guest_id: int | None) -> dict[str, Any]:
     environment = dict(_ENVIRONMENT)
     if spec.packages is not None:
         environment["PYTHONPATH"] = str(BOX_PACKAGES)
+    if spec.egress:
+        environment |= egress_door.ENVIRONMENT
     parked_node = None
     if spec.runtime in (Language.JAVASCRIPT, Language.TYPESCRIPT):
         bootstrap = node.BOOTSTRAP.read_text(encoding="utf-8")
@@ -149,6 +162,7 @@ def _setup(spec: WorkerSpec, *, session: bool, guest_id: int | None) -> dict[str
         "filters": {machine: _filters(machine) for machine in _MACHINES},
         "session": session,
         "guest_id": guest_id,
+        "way_out": egress_door.PORT if spec.egress else None,
     }
 
 

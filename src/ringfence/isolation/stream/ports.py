@@ -1,4 +1,4 @@
-"""Connections from outside to what a guest in a container listens on, through the stream that carries all else.
+"""Connections across the border of a container, in both directions, through the stream that carries all else.
 
 A thread stands between the stream and whoever talks over it: it takes out what belongs to connections and puts theirs
 in, so that a connection can be read and written by anybody, also by one who keeps the event loop of the run waiting.
@@ -9,32 +9,38 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import select
 import socket
 import threading
+import weakref
 from collections import deque
 from concurrent.futures import Future
 
 from ringfence.errors import Unavailable
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError, encode
-from ringfence.isolation.stream.channels import Channel, numbered
+from ringfence.isolation.stream.channels import ABOUT_ONE, CALLS, MOST_CALLS, Channels, numbered, numbering
 from ringfence.isolation.stream.line import MOST_HEARD, Talk
+from ringfence.isolation.stream.way_out import WayOut
 
 ANSWER_SECONDS = 15.0
 MOST_CONNECTIONS = 64
-"""Of one run at one time."""
+"""Into one container at one time."""
 
 _CHUNK = 1 << 18
-_OURS = (Kind.DIAL, Kind.FLOW, Kind.ROOM)
+_MOST_UNTAKEN = 1 << 20
+_OURS = (Kind.DIAL, Kind.CALL, *ABOUT_ONE)
 _NONSENSE = bytes(5)  # no message has no length: whoever reads it stops believing
+_all_ways: weakref.WeakSet[Ways] = weakref.WeakSet()
+_counting = threading.Lock()
 
 
 class Ways:
-    """The connections into one container; they are there until `end`, the stream until the talk is closed."""
+    """The connections of one container; they are there until `end`, the stream until the talk is closed."""
 
-    def __init__(self, talk: Talk) -> None:
-        """Step between `talk` and its container, which is parked and silent."""
+    def __init__(self, talk: Talk, way_out: WayOut | None) -> None:
+        """Step between `talk` and its container, which is parked and silent; its guest's calls are for `way_out`."""
         from_talk, to_box = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         to_talk, from_box = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._box = Streams(talk.streams.stdin, talk.streams.stdout, -1)
@@ -46,12 +52,22 @@ class Ways:
         self._box_ended = False
         self._wanted: deque[tuple[int, socket.socket, Future[None]]] = deque()
         self._asked: dict[int, tuple[socket.socket, Future[None]]] = {}
-        self._channels: dict[int, Channel] = {}
+        self._channels = Channels(self._say, lambda: len(self._to_box) < _CHUNK)
         self._next = 0
+        self._way_out = way_out
+        self._door = -1 if way_out is None else os.dup(way_out.door)
+        self._called = 0
         self._over = False
         self._lock = threading.Lock()
+        with _counting:
+            _all_ways.add(self)
         self._thread = threading.Thread(target=self._serve, name="ringfence-ports", daemon=True)
         self._thread.start()
+
+    @property
+    def open_now(self) -> int:
+        """How many connections there are at the moment; for any thread."""
+        return len(self._channels)
 
     def connect(self, port: int) -> int:
         """Return a descriptor connected to `port` of the container's own loopback; blocks, and is for any thread.
@@ -63,7 +79,8 @@ class Ways:
         made: Future[None] = Future()
         try:
             with self._lock:
-                if self._over or len(self._wanted) + len(self._asked) + len(self._channels) >= MOST_CONNECTIONS:
+                made_in = len(self._channels) - self._channels.calls
+                if self._over or len(self._wanted) + len(self._asked) + made_in >= MOST_CONNECTIONS:
                     ours.close()
                     raise OSError(errno.EMFILE, "the process has ended, or has too many connections")
                 self._wanted.append((port, ours, made))
@@ -94,6 +111,7 @@ class Ways:
                 self._end_connections()
                 for fd in (self._wake, self._wake_end):
                     os.close(fd)
+                self._forget_door()
             self._box.close()
             self._talk.close()
 
@@ -105,17 +123,20 @@ class Ways:
             poll.register(self._talk.stdout, select.POLLIN)
         if self._to_talk or self._box_ended:
             poll.register(self._talk.stdin, select.POLLOUT)
-        if len(self._to_talk) < _CHUNK and not self._box_ended:
+        # the second bound is for an init that is not ours any more: ours always takes what it is told
+        if len(self._to_talk) < _CHUNK and len(self._to_box) < _MOST_UNTAKEN and not self._box_ended:
             poll.register(self._box.stdout, select.POLLIN)
         if self._to_box:
             poll.register(self._box.stdin, select.POLLOUT)
-        for channel in self._channels.values():
-            wanted = (select.POLLIN if channel.wants_read and len(self._to_box) < _CHUNK else 0) | (
-                select.POLLOUT if channel.wants_write else 0
-            )
-            if wanted:
-                poll.register(channel.end, wanted)
+        if self._door >= 0:
+            poll.register(self._door, 0)  # that it was shut is told unasked
+        self._channels.watch(poll)
         ready = dict(poll.poll())
+        # first: what is opened below may get the number of what is closed below
+        self._channels.see_to(ready)
+        if self._door in ready:
+            self._forget_door()
+            self._say(Kind.CALL, b"")
         if self._wake_end in ready:
             os.read(self._wake_end, 4096)
             self._take_orders()
@@ -123,7 +144,6 @@ class Ways:
             self._hear_box()
         if self._talk.stdout in ready and not self._hear_talk():
             return False
-        self._move(ready)
         self._to_box = _write(self._box.stdin, self._to_box)
         self._to_talk = _write(self._talk.stdin, self._to_talk)
         return not (self._box_ended and not self._to_talk)
@@ -136,7 +156,7 @@ class Ways:
                 port, ours, made = self._wanted.popleft()
                 self._next += 1
                 self._asked[self._next] = ours, made
-                self._say(Kind.DIAL, self._next.to_bytes(4, "big") + b"%d" % port)
+                self._say(Kind.DIAL, numbering(self._next) + b"%d" % port)
 
     def _say(self, kind: Kind, payload: bytes) -> None:
         self._to_box += encode(kind, payload)
@@ -163,15 +183,42 @@ class Ways:
     def _hear(self, kind: Kind, payload: bytes) -> None:
         """Take a word about a connection; a `ValueError` when it cannot be."""
         number, rest = numbered(payload)
-        if not 0 < number <= self._next:
+        if kind is Kind.CALL:
+            self._called_out(number, rest)
+        elif not (0 < number <= self._next or CALLS <= number < CALLS + self._called):
             raise ValueError("a connection that there never was")
-        if kind is Kind.DIAL:
+        elif kind is Kind.DIAL:
             self._answered(number, rest)
-        elif number in self._channels:  # otherwise it is over here, and the other side had not heard of that yet
-            channel = self._channels[number]
-            if not (channel.hear(rest) if kind is Kind.FLOW else channel.make_room(rest)):
-                raise ValueError("more of a connection than there was room for")
-            self._forget_if_over(number)
+        elif not self._channels.hear(kind, number, rest):
+            raise ValueError("more of a connection than there was room for")
+
+    def _called_out(self, number: int, rest: bytes) -> None:
+        """Lead what the guest connected to on to whoever accepts it; where nobody does, it ends here."""
+        if self._way_out is None or number != CALLS + self._called or rest:
+            raise ValueError("a call that cannot be")
+        self._called += 1
+        try:
+            if self._over or not self._may_call():
+                raise OSError(errno.EMFILE, "too many connections")
+            self._channels.add(number, self._way_out.connect())
+        except OSError:
+            self._say(Kind.CUT, numbering(number))
+
+    def _may_call(self) -> bool:
+        """Whether this box, and all of them together, leave this process enough of what it may open.
+
+        Of each connection the proxy holds two descriptors more, and frees its own when it is done, whether or not the
+        guest has read the end of it. The one here stays until then.
+        """
+        may_open = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        with _counting:
+            of_all = sum(ways.open_now for ways in _all_ways)
+        return of_all < may_open // 8 and self._channels.calls < min(MOST_CALLS, may_open // 16 + 16)
+
+    def _forget_door(self) -> None:
+        if self._door >= 0:
+            os.close(self._door)
+            self._door = -1
 
     def _answered(self, number: int, code: bytes) -> None:
         if not code.isdigit() or len(code) > 4:
@@ -181,24 +228,11 @@ class Ways:
             if ours is None or made is None:
                 return
             if not int(code) and not self._over:
-                self._channels[number] = Channel(number, ours, self._say)
+                self._channels.add(number, ours)
                 made.set_result(None)
                 return
         ours.close()
         made.set_exception(OSError(int(code), os.strerror(int(code))))
-
-    def _move(self, ready: dict[int, int]) -> None:
-        for number, channel in list(self._channels.items()):
-            events = ready.get(channel.end.fileno(), 0)
-            if events & ~select.POLLOUT and channel.wants_read:
-                channel.read()
-            if events and channel.wants_write:
-                channel.write()
-            self._forget_if_over(number)
-
-    def _forget_if_over(self, number: int) -> None:
-        if self._channels[number].is_over:
-            self._channels.pop(number).close()
 
     def _end_connections(self) -> None:
         """End all of them; the lock is held."""
@@ -208,9 +242,7 @@ class Ways:
         for ours, made in waiting:
             ours.close()
             made.set_exception(OSError(errno.ECONNRESET, "the process has ended"))
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        self._channels.close()
 
 
 def _read(fd: int) -> bytes:

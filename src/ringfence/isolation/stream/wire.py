@@ -19,6 +19,8 @@ UNTOUCHED = 2
 PIECE_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 18
 """How much input is on its way at most: a guest that reads nothing must not keep the other words from arriving."""
+ROOM_BYTES = 1 << 16
+"""The same for each connection of a guest: it may have hundreds, and the host keeps so much of each at most."""
 
 _HEADER = struct.Struct(">BBBIqQH")
 MOST_NAME = 4096

@@ -161,9 +161,9 @@ def test_a_connection_carries_everything_in_order_however_it_is_pumped(pieces: l
                     kind, payload = heard.popleft()
                     number, rest = numbered(payload)
                     assert number == 1
-                    assert end.hear(rest) if kind is Kind.FLOW else end.make_room(rest)
+                    assert end.hear(kind, rest)
                 if end.wants_read:
-                    end.read()
+                    end.read(hung_up=False)
                 if end.wants_write:
                     end.write()
             with contextlib.suppress(BlockingIOError):
@@ -178,10 +178,12 @@ def test_a_connection_refuses_more_than_it_has_room_for() -> None:
     near, far = socket.socketpair()
     with near, far:
         channel = Channel(1, near, lambda *_: None)
-        assert not channel.make_room(b"1")
-        assert not channel.make_room(b"x")
-        assert channel.hear(bytes(wire.WINDOW_BYTES))
-        assert not channel.hear(b"x")
+        assert not channel.hear(Kind.ROOM, b"1")
+        assert not channel.hear(Kind.ROOM, b"x")
+        assert not channel.hear(Kind.CUT, b"x")
+        channel = Channel(1, near, lambda *_: None)
+        assert channel.hear(Kind.FLOW, bytes(wire.ROOM_BYTES))
+        assert not channel.hear(Kind.FLOW, b"x")
 
 
 # --- an image that lacks something ---

@@ -1,0 +1,34 @@
+"""What a browser may reach that only ever reads: its process refuses every other method before it leaves the box.
+
+Nobody sees the methods in an encrypted tunnel, so code in a box gets one only where all are granted. The methods of a
+browser are held by its own process, which no page reaches, so that for its tunnels GET is all there is to grant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+
+from ringfence.authority.profile import Profile
+from ringfence.capability.capabilities import Capabilities
+from ringfence.capability.net import READING, NetHttp
+from ringfence.egress.proxy.refusal import Refusal
+from ringfence.egress.proxy.rules import Rules, rules_for
+from ringfence.operation.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingRules(Rules):
+    """Rules for whoever sends GET and HEAD and nothing else."""
+
+    def refuse_tunnel(self, where: Target) -> Refusal | None:
+        """Return why an encrypted tunnel may not be opened, given that only reading goes through it."""
+        return self.refuse_unseen(("GET",), where)
+
+
+def reading_rules(profile: Profile, hosts: Iterable[str], *, nat64: Iterable[str] = ()) -> ReadingRules:
+    """Return what a browser under `profile` may reach of `hosts`, for reading alone."""
+    whole = rules_for(profile, hosts, nat64=nat64)
+    read = (replace(item, methods=item.methods & READING) for item in whole.allowed if isinstance(item, NetHttp))
+    parts = {each.name: getattr(whole, each.name) for each in fields(Rules)}
+    return ReadingRules(**parts | {"allowed": Capabilities(read)})
