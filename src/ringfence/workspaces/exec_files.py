@@ -42,8 +42,6 @@ MOST_DOCUMENT_BYTES: Final = 64 * MIB
 MOST_OUTPUT_BYTES: Final = 65 * MIB  # the highest limit, and the line that says what was left out
 """What is left on the disk: the evidence lies on the same one, and guests must not be able to fill it."""
 
-# a line for each member; the encoder that indents is not the quick one
-_encode = json.JSONEncoder(sort_keys=True, separators=(",\n", ": ")).encode
 _SMALL = MIB
 _PLENTY = 2048 * MIB
 _LONGEST_PATH = 2048
@@ -286,7 +284,7 @@ def _stream(path: str, kept: bytes, written: int, *, truncated: bool) -> dict[st
 
 
 def _document(value: Mapping[str, Any]) -> bytes:
-    content = _encode(value).encode() + b"\n"
+    content = json.dumps(value, sort_keys=True, separators=(",\n", ": ")).encode() + b"\n"  # indenting is slow
     if len(content) > MOST_DOCUMENT_BYTES:
         raise QuotaExceeded("the description of a run is too large", reason="disk", limit=MOST_DOCUMENT_BYTES)
     return content
