@@ -91,7 +91,7 @@ class ChromiumBrowsers:
             room = await self._room()
             room.let_out()
             try:
-                gate = self._proxy.open(room.box.door, rules, ledger)
+                gate = self._proxy.open(room.box.door, rules, ledger, tenant=key[0])
             except BaseException:
                 await room.end()
                 self._give_back()
