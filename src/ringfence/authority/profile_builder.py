@@ -159,6 +159,7 @@ class ProfileBuilder:
             rules=(*policy.policy.rules, *policy.policy.approvals),
             allowed_commands=view.allowed_commands,
             output_inline=view.output_inline,
+            intercept_tls=view.intercept_tls,
             commit=commit_of(layers),
             budget=budget_of(layers),
             scope_budgets=policy.policy.budgets,
@@ -168,6 +169,7 @@ class ProfileBuilder:
             manifest_version=manifest.version if manifest else "",
             confined=bool(manifest and manifest.runtime),
             taint=policy.policy.taint,
+            lasting_secrets=view.lasting_secrets,
             policy_version_hash=policy.policy_version_hash,
         )
         return replace(profile, profile_hash=digest(profile.normal_form()))
@@ -299,6 +301,7 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
         _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
         _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
         _alone("output_inline", True, view.output_inline, layers),
+        _alone("intercept_tls", False, view.intercept_tls, layers),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
-from ringfence.dataclass import dataclass
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InternalError
 from ringfence.executors.cells import CodeOrCell
 from ringfence.executors.code import CodeExecutor
@@ -35,6 +35,7 @@ from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
 from ringfence.wiring.box import registry_of
+from ringfence.wiring.network import net_settings
 from ringfence.wiring.settings import Settings as Settings
 from ringfence.workspaces.home import default_home as default_home
 
@@ -136,6 +137,7 @@ class Engine:
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
+    settings = replace(settings, net=net_settings(settings.home, os.environ, settings.net))
     clock = SystemClock()
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
     ways_out = Once(lambda: box.make_ways_out(settings))
