@@ -52,12 +52,20 @@ class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, directory: str) -> None:
         super().__init__()
         self._directory = directory
+        self._program: int | None = None
 
     async def subprocess_exec(self, *arguments: Any, **options: Any) -> Any:
         asked = options.get("env") or {}
         kept = {name: asked[name] for name in _KEPT if name in asked}
         options |= {"env": _OURS | kept | {"TMPDIR": self._directory}, "cwd": "/", "stderr": subprocess.DEVNULL}
-        return await super().subprocess_exec(*arguments, **options)
+        started = await super().subprocess_exec(*arguments, **options)
+        self._program = started[0].get_pid()
+        return started
+
+    def has_lost_its_program(self) -> bool:
+        """Whether what was started last is dead, as the kernel says."""
+        state = None if self._program is None else cgroup_owner.process_state(self._program)
+        return self._program is not None and (state is None or state[0] in "ZX")
 
 
 class Driver:
@@ -104,6 +112,10 @@ class Driver:
         """Return Playwright; only to be called in the driver's loop."""
         return await self._started().playwright()
 
+    def has_died(self) -> bool:
+        """Whether Playwright's Node program is gone; whoever asks for Playwright next gets a new one."""
+        return self._started().loop.has_lost_its_program()
+
     def close(self) -> None:
         """Stop Playwright, its Node program and the thread; blocks for a moment."""
         with self._lock:
@@ -136,7 +148,7 @@ class _Running:
         return self._pid == os.getpid() and self._thread.is_alive()
 
     async def playwright(self) -> Playwright:
-        if self._playwright is None or _failed(self._playwright):
+        if self._playwright is None or _failed(self._playwright) or self.loop.has_lost_its_program():
             self._playwright = asyncio.ensure_future(_start())
         return await asyncio.shield(self._playwright)
 
@@ -149,7 +161,7 @@ class _Running:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     async def _stop(self) -> None:
-        if self._playwright is not None:
+        if self._playwright is not None and not self.loop.has_lost_its_program():
             await (await self._playwright).stop()
 
     def _run(self) -> None:
