@@ -6,13 +6,13 @@ Each function raises `InvalidRequest` that says which argument is wrong, so that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import wiring
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.operation import WORKING_DIRECTORY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from ringfence import arguments
 from ringfence.authority.layers import Request, read_commit
 from ringfence.authority.limit_names import FIELDS, nothing
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun, parse_language
 from ringfence.operation.secret import read_ask

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from ringfence.dataclass import dataclass
 from ringfence.outcome import Layers, SandboxType
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 from ringfence.identifiers import TimeOrdered
 from ringfence.requests import ExecutionRequest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from ringfence.authority import units
 from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.settings import NetSettings
 from ringfence.errors import InvalidRequest
 

@@ -6,7 +6,6 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -23,6 +22,7 @@ from ringfence.background import Background
 from ringfence.browsing import Browsing
 from ringfence.capability.limits import Limits
 from ringfence.config import SandboxConfig, of_the_service
+from ringfence.dataclass import replace
 from ringfence.deciding import Decisions
 from ringfence.errors import Denied, InternalError, InvalidRequest, QuotaExceeded
 from ringfence.evidence.correlation import UNKNOWN, Correlation

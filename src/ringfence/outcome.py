@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.capability import budget
+from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ringfence.authority.taint import Tainted
@@ -296,6 +296,8 @@ class ExecutionResult:
     """What went through the way out, of a run that had one."""
     tainted: Tainted | None = None
     """What untrusted content it comes after, or reached for itself, under a policy that asks."""
+    kept_in: str | None = None
+    """The directory of its workspace in which its output and artifacts are kept, of a run in a session."""
 
     @property
     def success(self) -> bool:
@@ -327,8 +329,11 @@ class ExecutionResult:
         """A digest view of the output, for records that must not hold content."""
         import hashlib  # not at the top: it is slow to import, and most runs are not asked for digests
 
+        digest = hashlib.sha256(self.stdout_raw).hexdigest()
+        handle = f"fs:0+{len(self.stdout_raw)}:{digest}:{self.kept_in}/stdout.txt"
         return {
-            "stdout_sha256": hashlib.sha256(self.stdout_raw).hexdigest(),
+            **({} if self.kept_in is None else {"handle": handle}),
+            "stdout_sha256": digest,
             "stderr_sha256": hashlib.sha256(self.stderr_raw).hexdigest(),
             "stdout_bytes": self.stdout_bytes,
             "stderr_bytes": self.stderr_bytes,

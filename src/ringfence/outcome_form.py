@@ -71,6 +71,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "pending": None if result.pending is None else result.pending.to_dict(),
         "network": None if result.network is None else _plain(asdict(result.network)),
         "tainted": None if result.tainted is None else result.tainted.to_dict(),
+        "kept_in": result.kept_in,
     }
 
 
@@ -164,6 +165,7 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         exec_id=read_member(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
         risk=_maybe(form, "risk", str),
+        kept_in=_maybe(form, "kept_in", str),
         tainted=_tainted(form.get("tainted")),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ringfence.authority.caller import LOCAL
@@ -11,6 +10,7 @@ from ringfence.authority.levels import Commit
 from ringfence.authority.profile import Profile
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.operation import Language
 from ringfence.outcome import Artifact, FileChanges, Layers, Network, OnOutput, Pending, SandboxType

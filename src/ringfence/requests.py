@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.outcome import ExecutionResult
 from ringfence.streaming import Backlog
 

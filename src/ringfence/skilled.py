@@ -6,13 +6,13 @@ import asyncio
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.clock import SystemClock
 from ringfence.config import of_the_service
+from ringfence.dataclass import replace
 from ringfence.identifiers import TimeOrdered
 
 if TYPE_CHECKING:

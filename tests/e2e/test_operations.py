@@ -179,6 +179,28 @@ async def test_where_the_policy_keeps_content_back_there_is_a_digest_and_a_handl
         assert hashlib.sha256(b"CONFIDENTIAL").hexdigest() in read.out["handle"]
 
 
+async def test_the_output_of_a_run_has_a_handle_that_brings_it_back_or_nothing(tmp_path: Path) -> None:
+    async with manager(tmp_path) as held:
+        result = await held.execute_code("python", "print('x' * 1000)")
+        assert {"handle", "stdout_sha256", "stdout_bytes", "preview"} <= result.out.keys()
+        assert await held.redeem(result.out["handle"]) == result.stdout_raw
+        written = await held.perform(FsWrite("work/f", b"0123456789"))
+        assert await held.redeem(written.out["handle"]) == b"0123456789"
+        await held.perform(FsWrite("work/f", b"changed", overwrite=True))
+        with pytest.raises(CapabilityBlocked) as changed:
+            await held.redeem(written.out["handle"])
+        assert changed.value.reason == "changed"
+        for wrong in ("", "fs:0+1", "net:0+1:" + "0" * 64 + ":work/f", "fs:0+1:" + "0" * 64 + ":../../etc/passwd"):
+            with pytest.raises(RingfenceError):
+                await held.redeem(wrong)
+
+
+async def test_a_run_without_a_session_is_kept_nowhere_and_has_no_handle(tmp_path: Path) -> None:
+    async with SandboxManager(home=tmp_path / "home", pool_size=0) as alone:
+        result = await alone.execute_code("python", "print(1)")
+        assert "handle" not in result.out
+
+
 @pytest.mark.parametrize(
     ("budget", "operations", "reason"),
     [

@@ -90,6 +90,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         complete=st.booleans(),
     ),
     "tainted": st.none() | st.builds(Tainted, by=TEXTS, reached=TEXTS, at_ms=COUNTS),
+    "kept_in": st.none() | TEXTS,
 }
 RESULTS = st.builds(ExecutionResult, **FIELDS)
 BROKERED = st.builds(

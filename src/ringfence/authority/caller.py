@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 LOCAL = "local"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import RiskLevel, SideEffect
 from ringfence.capability.capabilities import Capabilities
+from ringfence.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ringfence.authority.catalogue import tool_name
 from ringfence.authority.grant import Grant
 from ringfence.authority.issuer_key import CLOCK_TOLERANCE_MS, IssuerKey
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import Denied
 
 if TYPE_CHECKING:

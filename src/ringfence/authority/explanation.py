@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from ringfence.authority.layers import OnExcess, Row
 from ringfence.authority.limit_names import shown
+from ringfence.dataclass import dataclass
 
 _AUTHORITIES = ("policy", "manifest", "grant")
 _FOLD_AT = 24

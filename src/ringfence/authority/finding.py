@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from ringfence.authority.levels import RiskLevel
@@ -11,6 +10,7 @@ from ringfence.capability.budget import Budget, read_budget
 from ringfence.capability.canonical import digest
 from ringfence.capability.capabilities import Capabilities, read_capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials, read_denials
+from ringfence.dataclass import dataclass, field, fields, replace
 from ringfence.errors import InvalidRequest
 
 _TEXTS = ("tenant", "subject_id", "tool_name", "call_id", "decision_key_fingerprint", "nonce")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from ringfence.capability.canonical import digest_of
+from ringfence.dataclass import dataclass
 
 KEY_BYTES: Final = 32
 # How far the clock of an issuer on another machine may be ahead of ours. There is no such grace at the end: what has

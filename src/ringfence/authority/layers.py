@@ -7,7 +7,6 @@ capabilities intersect. A request may narrow; one that asks for more is refused,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities, read_capabilities
 from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
 from ringfence.capability.limits import SYSTEM_CEILING, Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Final
 
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import fields
 from ringfence.errors import InvalidRequest
 
 Stated = Mapping[str, float]

@@ -6,7 +6,6 @@ The simple API never shows a grant, and the pipeline behind it is the one that a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import NOBODY_ELSE, Caller
@@ -15,6 +14,7 @@ from ringfence.authority.manifest import built_in_manifest
 from ringfence.authority.profile import Sources
 from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
 from ringfence.capability.limits import SYSTEM_CEILING
+from ringfence.dataclass import replace
 from ringfence.operation.code import CodeRun, Language
 
 if TYPE_CHECKING:

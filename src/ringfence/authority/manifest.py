@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +10,7 @@ from ringfence.authority.catalogue import TOOLS
 from ringfence.authority.levels import RiskLevel, SideEffect
 from ringfence.authority.limit_names import Stated, nothing
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
+from ringfence.dataclass import dataclass, field
 
 # What a tool that does not say is taken for.
 DEFAULT_SAFETY = RiskLevel.HIGH

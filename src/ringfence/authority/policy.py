@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from ringfence.authority.profile import SecurityMode
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.canonical import digest_of
 from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
+from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ringfence.authority.policy_view import PolicyView

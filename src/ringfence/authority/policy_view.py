@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from ringfence.authority.policy_keys import LIMIT_KEYS
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
+from ringfence.dataclass import dataclass, replace
 from ringfence.operation.code import Language
 from ringfence.operation.target import METHODS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
@@ -107,6 +107,8 @@ class Profile:
     sources: Sources | None = None
     taint: TaintPolicy | None = None
     """What holds once untrusted content was reached for; nothing where the policy has no such section."""
+    lasting_secrets: frozenset[str] = frozenset()
+    """The secrets that may be asked for once for a whole conversation; a person has to agree even so."""
     confined: bool = False
     """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.explanation import Explanation
@@ -31,6 +30,7 @@ from ringfence.authority.profile import Profile, SecurityMode
 from ringfence.capability.canonical import digest
 from ringfence.capability.capabilities import NO_CAPABILITIES
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ class ProfileBuilder:
             manifest_version=manifest.version if manifest else "",
             confined=bool(manifest and manifest.runtime),
             taint=policy.policy.taint,
+            lasting_secrets=view.lasting_secrets,
             policy_version_hash=policy.policy_version_hash,
         )
         return replace(profile, profile_hash=digest(profile.normal_form()))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ringfence.authority.levels import Decision
 from ringfence.capability.glob import matches_below, matches_text
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
 from ringfence.operation.target import host_name

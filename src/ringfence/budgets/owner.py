@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import zlib
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ringfence.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ringfence.database.port import Cursor

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, Self
 
+from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest
 
 UNLIMITED: Final = "unlimited"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ringfence.capability.canonical import canonical, digest
 from ringfence.capability.form import from_json, to_json
 from ringfence.capability.kind import REFUSALS, Kind, invalid
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.kind import Kind
+from ringfence.dataclass import dataclass
 from ringfence.operation.code import Language, parse_language
 
 if TYPE_CHECKING:

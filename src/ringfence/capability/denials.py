@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ringfence.capability.canonical import digest
 from ringfence.capability.glob import change_glob, matches_below, matches_text, path_glob
+from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.kind import Kind, invalid
+from ringfence.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ringfence.operation import needs

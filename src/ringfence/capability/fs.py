@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.glob import is_glob, literal_root, matches_path, path_glob
 from ringfence.capability.kind import Kind, invalid
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import host_path, is_beneath, workspace_path
 

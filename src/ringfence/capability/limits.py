@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Self
+
+from ringfence.dataclass import dataclass, fields
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
+from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest
 
 _MOST_CHARACTERS = 256

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringfence.capability.canonical import canonical
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.secret import read_ask

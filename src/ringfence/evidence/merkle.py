@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 HASH_BYTES = 32

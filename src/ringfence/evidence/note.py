@@ -6,10 +6,10 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, TypeAlias
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.merkle import HASH_BYTES
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.merkle import HASH_BYTES, Frontier
 

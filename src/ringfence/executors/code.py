@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
+from ringfence.dataclass import replace
+from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable, RingfenceError
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.executors.leases import tell_leases
 from ringfence.executors.shares import shares
@@ -20,7 +20,7 @@ from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
 from ringfence.operation.secret import Way
 from ringfence.outcome import ExecutionResult, Status
-from ringfence.ports import Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
+from ringfence.ports import Begin, Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
@@ -103,10 +103,10 @@ class CodeExecutor:
         program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
         job = Job(*program, profile.limits, most_output, cwd, masks)
-        if not keeper.is_ready(spec):
-            await ctx.begun()  # a box is about to be started for it
+        if is_made_for_the_run(spec) and not keeper.is_ready(spec):
+            await ctx.begun()
         for _ in range(_ATTEMPTS):
-            worker = await _fresh_worker(keeper, spec)
+            worker = await _fresh_worker(keeper, spec, ctx.begun)
             try:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
@@ -124,7 +124,13 @@ class CodeExecutor:
                         ctx.reached.append(network)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
+                    try:
+                        harvest = await in_a_thread(
+                            profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks)
+                        )
+                    except RingfenceError as error:
+                        error.done = result_of(ctx.exec_id, worker, ending, harvest, profile)  # it ran, and is charged
+                        raise
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile)
                 if network is not None:
                     result = replace(result, network=network)
@@ -158,13 +164,18 @@ class CodeExecutor:
         return self._ways_out()
 
 
-async def _fresh_worker(keeper: Keeper, spec: WorkerSpec) -> Worker:
-    """Lease a worker over the last state of its session.
+def is_made_for_the_run(spec: WorkerSpec) -> bool:
+    """Whether starting such a box does more than parking one: it touches a session's files, or has the run's limits."""
+    return spec.session_id is not None or spec.memory_bytes is not None
+
+
+async def _fresh_worker(keeper: Keeper, spec: WorkerSpec, begun: Begin) -> Worker:
+    """Lease a worker over the last state of its session; where one has to be started, `begun` comes meanwhile.
 
     Where others change the session all the time, the second one is taken as it is: it has looked at no file yet, so it
     sees nothing stale, only perhaps a change that is under way.
     """
-    worker = await keeper.lease(spec)
+    worker = await keeper.lease(spec, meanwhile=begun)
     if worker.is_fresh():
         return worker
     keeper.release(worker)

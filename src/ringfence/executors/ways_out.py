@@ -76,7 +76,7 @@ class WaysOut:
         limits = ctx.profile.limits
         ledger = Ledger(limits.max_bytes_in, shares(ctx.most_output, limits)[1])
         rules = rules_for(ctx.profile, domains, nat64=self._nat64)
-        return self._proxy.open(worker.door, rules, ledger, inspection)
+        return self._proxy.open(worker.door, rules, ledger, inspection, tenant=ctx.profile.tenant)
 
     def close(self) -> None:
         """End every connection."""

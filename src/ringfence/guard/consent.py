@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from ringfence.authority.levels import ApprovalMode
 from ringfence.capability.canonical import digest
+from ringfence.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ringfence.authority.levels import Decision, RiskLevel
+from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked, Denied, RingfenceError, ToolDenied
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from dataclasses import dataclass
+
+from ringfence.dataclass import dataclass
 
 _open_streams: weakref.WeakSet[Streams] = weakref.WeakSet()
 

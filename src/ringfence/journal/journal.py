@@ -8,9 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.evidence.records import END
 from ringfence.journal import recovery, store

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.note import Checkpoint, log_origin
 from ringfence.evidence.records import BEGIN, DENIED, END
@@ -33,7 +33,7 @@ class Begun(NamedTuple):
     started_ms: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Log:
     """Where a log stands, as far as it is durable."""
 

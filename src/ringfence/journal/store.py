@@ -6,12 +6,12 @@ Nothing is hashed here: what a record says and how it is sealed is decided befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.budgets.owner import Owner
 from ringfence.database.migrations import RECORDS_PER_LOG
+from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:

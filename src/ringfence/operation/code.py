@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.operation.secret import MOST_ASKED, SecretAsk
 

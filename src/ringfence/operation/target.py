@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 DEFAULT_PORTS = {"http": 80, "https": 443}

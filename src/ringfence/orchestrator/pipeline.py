@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from threading import Event
@@ -17,6 +16,7 @@ from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
+from ringfence.dataclass import fields, replace
 from ringfence.errors import (
     CapabilityBlocked,
     Denied,
@@ -53,7 +53,7 @@ _BOUNDS = tuple(
         SYSTEM_FLOOR.get(field.name, 0),
         getattr(SYSTEM_CEILING, field.name),
     )
-    for field in dataclasses.fields(Limits)
+    for field in fields(Limits)
 )
 
 
@@ -221,7 +221,7 @@ class Orchestrator:
             refused.details["evidence_id"] = names.envelope_id
             raise
         if least is not profile.isolation_floor:
-            profile = dataclasses.replace(profile, isolation_floor=least)
+            profile = replace(profile, isolation_floor=least)
         scope = scope or profile.call_id or names.exec_id
         if standing.own is not None:
             await self._tainting().mark(standing, begun)
@@ -248,10 +248,10 @@ class Orchestrator:
             for act in later:
                 act()
         if standing.told is not None:
-            outcome = dataclasses.replace(outcome, tainted=standing.told)
+            outcome = replace(outcome, tainted=standing.told)
         if isinstance(outcome, ExecutionResult):
-            return dataclasses.replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
-        return dataclasses.replace(outcome, evidence_id=names.envelope_id)
+            return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
+        return replace(outcome, evidence_id=names.envelope_id)
 
     def _tainting(self) -> Tainting:
         if self._taints is None:  # a policy that asks must not be answered with a guess
@@ -294,17 +294,18 @@ class Orchestrator:
             if metering is not None:
                 await beginning.write()  # what a budget refuses is on record
                 ctx = await metering.reserve(ctx)
+                metering.handed_over()
             outcome = await _carried_out(executor, ctx, operation)
             beginning.require_written()
         except RingfenceError as error:
             if not beginning.has_failed:  # then nothing has begun that could end
                 await beginning.write()
-                await self._end(self._ended_by(error, ctx, begun, metering), metering)
+                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
             raise
         except BaseException as error:
             with contextlib.suppress(RingfenceError):  # whoever cancels has no use for an error of ours
                 await beginning.write()
-                await self._end(self._ended_by(error, ctx, begun, metering), metering)
+                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
             raise
         if metering is not None:
             metering.measured(outcome)
@@ -317,19 +318,29 @@ class Orchestrator:
         return outcome
 
     def _ended_by(
-        self, error: BaseException, ctx: ExecCtx, begun: records.Members, metering: Metering | None
+        self,
+        error: BaseException,
+        ctx: ExecCtx,
+        operation: Operation,
+        begun: records.Members,
+        metering: Metering | None,
     ) -> records.Members:
         now_ms = self._clock.now_ms()
         if not isinstance(error, RingfenceError):
             # it ran, and nobody knows for how long: all of it is charged
             return {**records.end_by_cancelling(begun, now_ms=now_ms), **reached_so_far(ctx.reached)}
-        done = error.done if isinstance(error.done, BrokerOutcome) else None
-        if metering is not None and done is not None:
+        done = error.done
+        if metering is not None and isinstance(done, BrokerOutcome | ExecutionResult):
             metering.measured(done)
         elif metering is not None and not isinstance(error, TimedOut):
-            metering.refused()  # what we refuse or fail at has not run
+            metering.failed()
         error.details["evidence_id"] = ctx.envelope_id
-        ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=done)
+        if isinstance(done, ExecutionResult):  # it ran, and what we failed at came after that
+            ran = records.end(begun, operation, done, now_ms=now_ms)
+            ended = {**ran, **records.end_by_error(begun, error, Status.ERROR, now_ms=now_ms)}
+        else:
+            by_broker = done if isinstance(done, BrokerOutcome) else None
+            ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=by_broker)
         return {**ended, **reached_so_far(ctx.reached)}
 
     def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
@@ -370,8 +381,8 @@ async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Op
 
 
 def _timed(outcome: BrokerOutcome, ctx: ExecCtx, seconds: float) -> BrokerOutcome:
-    used = dataclasses.replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
-    return dataclasses.replace(outcome, used=used, exec_id=ctx.exec_id)
+    used = replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
+    return replace(outcome, used=used, exec_id=ctx.exec_id)
 
 
 def _status_of(error: RingfenceError) -> Status:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from ringfence.authority.levels import RiskLevel
+from ringfence.dataclass import dataclass
 
 # Enough to explain a verdict; a program of ten thousand evals is not ten thousand times more dangerous than one.
 MAX_SIGNS = 64

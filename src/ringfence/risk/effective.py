@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ringfence.authority.levels import RiskLevel, SideEffect
+from ringfence.dataclass import dataclass
 
 _FLOORS = {
     SideEffect.NONE: RiskLevel.SAFE,

@@ -12,10 +12,9 @@ For code; an operation that runs none is a broker's. Static analysis never lower
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ringfence.authority.levels import IsolationLevel, RiskLevel
 from ringfence.authority.profile import SecurityMode
+from ringfence.dataclass import dataclass
 from ringfence.outcome import Layers, SandboxType
 
 # Of what the host reads from the sealed worker; one missing, and the box is not container-class.

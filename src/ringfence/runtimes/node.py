@@ -7,11 +7,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import RuntimeMissing
 
 BOOTSTRAP = Path(__file__).with_name("node_bootstrap.js")

@@ -6,9 +6,9 @@ import os
 import stat
 import sys
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable, RuntimeMissing
 
 _SYSTEM_NAMES = ("usr", "bin", "sbin", "lib", "lib64", "lib32")

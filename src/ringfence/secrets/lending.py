@@ -71,6 +71,8 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
     loans: list[Loan] = []
     values: dict[str, bytes] = {}
     for ask in asks:
+        if ask.lasting:  # for one run would be less than a person was asked for
+            raise CapabilityBlocked("nothing here keeps a secret for a whole conversation", reason="executor_disabled")
         entry, value = registry.value(tenant, ask.name)
         if ask.way not in entry.ways:
             raise CapabilityBlocked(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.egress.settings import NetSettings
 from ringfence.isolation.pool.decide import PoolPolicy
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ringfence.authority.levels import Commit
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import FileChanges, Pending
 from ringfence.ports import EVERYTHING, Harvest, Keeping

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
+from ringfence.dataclass import dataclass
 from ringfence.interfaces.cli.usage import UsageError
 
 _SUFFIXES = {".py": "python", ".js": "javascript", ".mjs": "javascript", ".ts": "typescript", ".sh": "bash"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 
 Kind = Literal["v2", "v1", "none"]
 
@@ -77,6 +77,9 @@ class RunCgroup(Protocol):
 
     def tasks_peak(self) -> int | None:
         """Read the most processes and threads that were ever in at one time; None where that cannot be told."""
+
+    def let_go(self) -> None:
+        """Close the counters: nobody reads them any more."""
 
     def remove(self) -> bool:
         """Give the cgroup back; False while a process still dies in it, and then it may be called again."""

@@ -11,9 +11,9 @@ import select
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.linux.cgroup_contract import write_at
 
 OWNED: Final = re.compile(r"ringfence-(\d+)-(\d+)-(\d+)-\d+")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.linux.cgroup_contract import WANTED
 
 V1_USED: Final = WANTED | {"cpuacct"}

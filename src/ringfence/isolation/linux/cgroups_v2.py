@@ -6,9 +6,9 @@ import contextlib
 import errno
 import os
 import threading
-from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError
 from ringfence.isolation.linux.cgroup_contract import (
     CPU_PERIOD_US,
@@ -170,11 +170,15 @@ class V2Run:
             refused = counter(read_at(self._fd, f"{self.name}/pids.events"), b"max")
         return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills, refused)
 
-    def remove(self) -> bool:
-        """Remove the directory; False while a process still dies in it."""
+    def let_go(self) -> None:
+        """Close the counters: nobody reads them any more."""
         self._cpu.close()
         self._peak.close()
         self._tasks.close()
+
+    def remove(self) -> bool:
+        """Remove the directory; False while a process still dies in it."""
+        self.let_go()
         try:
             os.rmdir(self.name, dir_fd=self._fd)
         except FileNotFoundError:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.linux.cgroup_contract import RunCgroup
 from ringfence.isolation.linux.metering import ProcMeter, worst_overshoot
@@ -97,6 +97,11 @@ class Meter:
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed for want of memory; asked only when somebody was killed."""
         return self.cgroup is not None and self.cgroup.usage().oom_kills > 0
+
+    def let_go(self) -> None:
+        """Close what the counters were read by."""
+        if self.cgroup is not None:
+            self.cgroup.let_go()
 
     def bury(self) -> bool:
         """Remove the cgroup; False while the kernel still finds somebody in it."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from typing import Final
 
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import dataclass
 from ringfence.isolation.linux import kernel
 
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")

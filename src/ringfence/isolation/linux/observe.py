@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")

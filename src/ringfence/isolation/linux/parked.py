@@ -11,11 +11,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.anchor import Anchor

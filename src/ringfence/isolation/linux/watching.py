@@ -8,9 +8,9 @@ import errno
 import os
 import select
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.capture import Capture
 from ringfence.isolation.linux.meter import SAMPLE_SECONDS
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError

@@ -7,10 +7,10 @@ Numbers up to 469 are those of Linux 6.18; `listns` and `rseq_slice_yield` came 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 
 

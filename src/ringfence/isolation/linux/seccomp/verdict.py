@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from ringfence.dataclass import dataclass
 
 LOW_WORD = 0xFFFFFFFF
 
