@@ -34,6 +34,8 @@ def also_in(*kinds: Any) -> pytest.MarkDecorator:
 FETCH = "fetch('{url}').then(r => r.text()).then(console.log)"
 # a Node that was parked has read its authorities already
 UNVERIFIED = "process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';"
+OPENED = "intercept_tls: true"
+either_way = pytest.mark.parametrize("more", ["", OPENED], ids=["tunnel", "opened"])
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,8 @@ def test_a_client_reaches_a_granted_host(boxes: Boxes, scheme: str, language: st
 
 
 @also_in(GVISOR)
-def test_pip_installs_from_a_granted_index(boxes: Boxes, lab: EgressLab) -> None:
+@either_way
+def test_pip_installs_from_a_granted_index(boxes: Boxes, lab: EgressLab, more: str) -> None:
     index = lab.directory / "simple" / "ringdemo"
     index.mkdir(parents=True, exist_ok=True)
     wheel = io.BytesIO()
@@ -99,12 +102,13 @@ def test_pip_installs_from_a_granted_index(boxes: Boxes, lab: EgressLab) -> None
     (index / "index.html").write_text('<a href="ringdemo-1.0-py3-none-any.whl">ringdemo-1.0-py3-none-any.whl</a>')
     install = "python -m pip install -q --target lib --disable-pip-version-check --no-cache-dir"
     script = f"{install} --index-url https://{WEB}/simple/ ringdemo && PYTHONPATH=lib python -c 'import ringdemo'"
-    assert said(boxes.run(script, "bash")) == "from a wheel"
+    assert said(boxes.run(script, "bash", policy=boxes.policy(more=more))) == "from a wheel"
 
 
+@either_way
 @pytest.mark.needs("node")
 @also_in(DOCKER)
-def test_npm_installs_from_a_granted_registry(boxes: Boxes, lab: EgressLab) -> None:
+def test_npm_installs_from_a_granted_registry(boxes: Boxes, lab: EgressLab, more: str) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in (
@@ -129,14 +133,14 @@ def test_npm_installs_from_a_granted_registry(boxes: Boxes, lab: EgressLab) -> N
         f"npm install --silent --no-audit --no-fund --no-update-notifier --registry https://{WEB}/ ringdemo "
         "&& node -e \"require('ringdemo')\""
     )
-    assert said(boxes.run(script, "bash")) == "from a tarball"
+    assert said(boxes.run(script, "bash", policy=boxes.policy(more=more))) == "from a tarball"
 
 
 @also_in(DOCKER, GVISOR)
+@either_way
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_git_clones_from_a_granted_host(boxes: Boxes, lab: EgressLab, tmp_path: Path, scheme: str) -> None:
-    repository = f"{scheme}-{boxes.isolation}.git"
-    work, bare = tmp_path / "work", lab.directory / repository
+def test_git_clones_from_a_granted_host(boxes: Boxes, lab: EgressLab, tmp_path: Path, scheme: str, more: str) -> None:
+    work, bare = tmp_path / "work", lab.directory / f"{scheme}{len(more)}-{boxes.isolation}.git"
     identity = ("-c", "user.name=lab", "-c", "user.email=lab@example.com")
     work.mkdir()
     (work / "file").write_text("from a repository\n")
@@ -148,10 +152,8 @@ def test_git_clones_from_a_granted_host(boxes: Boxes, lab: EgressLab, tmp_path: 
         ("-C", str(bare), "update-server-info"),
     ):
         subprocess.run(["git", *words], check=True, capture_output=True)
-    assert (
-        said(boxes.run(f"git clone -q {scheme}://{WEB}/{repository} got && cat got/file", "bash"))
-        == "from a repository"
-    )
+    script = f"git clone -q {scheme}://{WEB}/{bare.name} got && cat got/file"
+    assert said(boxes.run(script, "bash", policy=boxes.policy(more=more))) == "from a repository"
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -163,7 +165,8 @@ def test_what_was_not_asked_for_is_not_reached_though_the_policy_grants_it(boxes
     assert (refused.reason, refused.address, refused.bytes_in, refused.bytes_out) == ("host", "", 0, 0)
 
 
-def test_bodies_arrive_whole_in_every_framing(boxes: Boxes, lab: EgressLab) -> None:
+@either_way
+def test_bodies_arrive_whole_in_every_framing(boxes: Boxes, lab: EgressLab, more: str) -> None:
     script = f"""
 set -e
 head -c 3000000 /dev/zero > big
@@ -174,7 +177,7 @@ curl -sSf --data-binary @big https://{WEB}/echo; echo
 curl -sSf -I http://{WEB}/size/1000000 | head -1 | tr -d '\\r'
 curl -sSf --proxytunnel http://{WEB}/
 """
-    lines = said(boxes.run(script, "bash")).split("\n")
+    lines = said(boxes.run(script, "bash", policy=boxes.policy(more=more))).split("\n")
     assert lines[1:] == ["3000000 bytes", "3000000 bytes", "3000000 bytes", "HTTP/1.1 200 OK", "hello"]
 
 

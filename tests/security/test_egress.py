@@ -22,8 +22,8 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
 from ringfence.capability.net import NetHttp
 from ringfence.database.address import open_database
-from ringfence.egress.proxy.connection import Patience
 from ringfence.egress.proxy.ledger import Ledger
+from ringfence.egress.proxy.meter import Patience
 from ringfence.egress.proxy.proxy import Gate, Proxy
 from ringfence.egress.proxy.rules import Rules
 from ringfence.errors import IsolationUnavailable
@@ -628,9 +628,19 @@ while True:
     assert not result.network.complete
 
 
+def _is_connection(fd: str) -> bool:
+    """Whether it is one end of a connection: pools of other tests open and close descriptors meanwhile."""
+    try:
+        with socket.socket(fileno=os.dup(int(fd))) as end:
+            is_inet = end.family in (socket.AF_INET, socket.AF_INET6)
+            return is_inet and not end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError:
+        return False
+
+
 def test_nothing_is_left_when_a_gate_is_closed(lab: EgressLab) -> None:
     def held() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return sum(map(_is_connection, os.listdir("/proc/self/fd")))
 
     warm = Door(lab, RULES)
     warm.say(get(f"http://{WEB}/"))
@@ -644,7 +654,8 @@ def test_nothing_is_left_when_a_gate_is_closed(lab: EgressLab) -> None:
     door.close()
     for end in ends:
         end.close()
-    assert held() <= before
+    while held() > before:  # the lab's servers are threads of this process, and hear of the end a little later
+        threading.Event().wait(0.01)
 
 
 # --- the record ---

@@ -283,9 +283,11 @@ __import__('signal').pause()
         if b"given up" in data:
             thread = proxy._thread
             assert thread is not None
-            while thread.connections:  # bounded by the test's own time: without the end being told it never comes
+            while (
+                thread.connections.total()
+            ):  # bounded by the test's own time: without the end being told it never comes
                 pass
-            left.append(thread.connections)
+            left.append(thread.connections.total())
             worker.kill("cancelled")
 
     ending, network = run(worker, proxy, code, on_output=listen)

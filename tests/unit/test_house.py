@@ -70,6 +70,14 @@ def test_no_file_names_a_package_registry() -> None:
     assert named == [("tools/setup", engine)]
 
 
+def test_dataclasses_are_made_one_way() -> None:
+    """By `ringfence.dataclass`, which is cheap to import; what only reads one is the standard library's."""
+    making = r"\b(?:dataclass|field|fields|replace)\b"
+    wrong = re.compile(rf"^\s*(?:import dataclasses|from dataclasses import .*{making})", re.MULTILINE)
+    made = [path for path in (ROOT / "src").rglob("*.py") if wrong.search(path.read_text())]
+    assert made == [ROOT / "src" / "ringfence" / "dataclass.py"]
+
+
 def test_no_module_is_named_after_nothing() -> None:
     assert [path for path in (ROOT / "src").rglob("*.py") if path.stem in BANNED_NAMES] == []
 
@@ -140,4 +148,4 @@ def test_the_wheel_holds_every_file_of_the_package_its_version_and_its_command(t
     assert inside == ours
     assert metadata["Version"] == ringfence.__version__
     assert [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need] == []
-    assert "ringfence = ringfence.interfaces.cli.main:main" in commands
+    assert "ringfence = ringfence.interfaces.cli.main:command" in commands

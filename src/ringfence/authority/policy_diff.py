@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ from ringfence.capability.budget import KINDS, Budget
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 
 
 class Direction(StrEnum):
@@ -98,6 +98,11 @@ def _others(before: PolicyView, after: PolicyView, change: Any) -> Iterator[Chan
     if before.output_inline != after.output_inline:
         yield change(
             "output_inline", before.output_inline, after.output_inline, after.output_inline, before.output_inline
+        )
+    if before.intercept_tls != after.intercept_tls:
+        # it opens hosts that are granted in part, and secrets of the host to code
+        yield change(
+            "intercept_tls", before.intercept_tls, after.intercept_tls, after.intercept_tls, before.intercept_tls
         )
     if before.env_allow != after.env_allow:
         had, has = before.env_allow, after.env_allow

@@ -13,7 +13,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
-from ringfence.dataclass import dataclass, field
+from ringfence.dataclass import dataclass, field, fields
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
@@ -88,11 +88,15 @@ class Profile:
     rules: tuple[Rule, ...] = ()
     allowed_commands: tuple[str, ...] | None = None
     output_inline: bool = True
+    intercept_tls: bool = False
+    """Whether what code in a box says over TLS is read by the host, and judged request by request."""
     commit: Commit = Commit.ALWAYS
     """What becomes of what a run changes in its project."""
     budget: Budget = INHERITED
     scope_budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
     """What the policy gives each tenant, user or session, by scope and name."""
+    concurrency: int | None = None
+    """How many calls of the tool may run at once for the tenant and role; nothing where nobody said so."""
     expires_at: int | None = None
     dangers: tuple[str, ...] = ()
     refusal: str | None = None
@@ -105,6 +109,8 @@ class Profile:
     sources: Sources | None = None
     taint: TaintPolicy | None = None
     """What holds once untrusted content was reached for; nothing where the policy has no such section."""
+    lasting_secrets: frozenset[str] = frozenset()
+    """The secrets that may be asked for once for a whole conversation; a person has to agree even so."""
     confined: bool = False
     """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 
@@ -179,6 +185,7 @@ class Profile:
             "tool_name": self.tool_name,
             # not where nobody asks: profiles from before there was such a question keep their hashes
             **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
+            **({"intercept_tls": True} if self.intercept_tls else {}),
             **({} if self.taint is None else {"taint": self.taint.to_json()}),
             **({} if self._plain_critical else {"critical_isolation": str(self.critical_isolation)}),
         }
@@ -197,7 +204,7 @@ class Profile:
             "call_id": self.call_id,
             "side_effect": str(self.side_effect),
             "timeout_ms": self.timeout_ms,
-            "whitelists": {name: list(getattr(lists, name)) for name in lists.__dataclass_fields__},
+            "whitelists": {name: list(getattr(lists, name)) for name in (each.name for each in fields(lists))},
             "mappings": {"root_fs": self.mappings.root_fs, "tmp_dir": self.mappings.tmp_dir},
             "expires_at": self.expires_at,
             "clamped": list(self.clamped),
@@ -205,4 +212,4 @@ class Profile:
         }
 
 
-_LIMITS = tuple(Limits.__dataclass_fields__)
+_LIMITS = tuple(each.name for each in fields(Limits))

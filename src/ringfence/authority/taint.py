@@ -7,12 +7,12 @@ another: two calls of one subject that have no kind of name in common are taken 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import combinations
 from types import MappingProxyType
 
 from ringfence.authority.levels import Decision
+from ringfence.dataclass import dataclass, field
 
 
 class Outward(StrEnum):

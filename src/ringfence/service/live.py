@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import Overloaded
 from ringfence.evidence.projections.exec_row import COLUMNS
 from ringfence.outcome import ExecutionResult, Status
@@ -46,6 +46,15 @@ class Live:
     task: asyncio.Task[None] | None = None
     result: ExecutionResult | None = None
     error: RingfenceError | None = None
+
+    is_ending: bool = False
+    """Whether somebody has asked for its end."""
+
+    def end(self) -> None:
+        """Cancel its task after its first step: one that never took it could not tell anybody that it ended."""
+        self.is_ending = True
+        if self.task is not None:
+            asyncio.get_running_loop().call_soon(self.task.cancel)
 
     @property
     def view(self) -> View:

@@ -9,7 +9,7 @@ from typing import Any
 from ringfence.interfaces.cli.interrupt import Interrupts
 from ringfence.interfaces.cli.options import RunOptions, parse_run
 from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
-from ringfence.interfaces.cli.through import through_service, without_ssl
+from ringfence.interfaces.cli.through import lightly, through_service
 from ringfence.outcome import ExecutionResult
 
 RunOnce = Callable[..., ExecutionResult]
@@ -21,9 +21,7 @@ def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = Non
     options = parse_run(command, words)
     run = run or through_service(options)
     if run is None and options.isolation in ("auto", "native"):
-        from ringfence.isolation.native.ignition import ignite_ahead
-
-        ignite_ahead()
+        _ignite(options)
     interrupts = Interrupts()
     interrupts.install()
     code = options.code if options.code is not None else take_code(options.file or "-")
@@ -41,6 +39,21 @@ def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = Non
         finally:
             directory.close()
     return _conclude(result, options)
+
+
+def _ignite(options: RunOptions) -> None:
+    """Start the other process before this one imports the rest; what a worker is forked from is no run yet."""
+    from ringfence.isolation.native.ignition import ignite_ahead
+
+    ignite_ahead()
+    if options.packages or options.preload:
+        return  # it takes another zygote
+    from pathlib import Path
+
+    from ringfence.isolation.native import ahead
+    from ringfence.workspaces.home import default_home
+
+    ahead.start(Path(options.home) if options.home is not None else default_home())
 
 
 def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dict[str, Any]:
@@ -83,7 +96,7 @@ def _run(
     run: RunOnce | None, code: str, request: dict[str, Any], options: RunOptions, interrupts: Interrupts
 ) -> ExecutionResult:
     if run is None:
-        without_ssl("asyncio")
+        lightly("asyncio")
         import ringfence
 
         run = ringfence.run

@@ -7,16 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, QuotaExceeded, RingfenceError
 from ringfence.evidence.correlation import Correlation
-from ringfence.interfaces.mcp import files, processes, runs, skills, web
+from ringfence.interfaces.mcp import files, pages, processes, runs, skills, web
 from ringfence.interfaces.mcp.answers import refusal
 from ringfence.interfaces.mcp.carrying import Progress, Report
 from ringfence.version import __version__
@@ -54,7 +54,7 @@ class Seat:
     """Waits for a box of the service, in line with everybody else."""
 
 
-BUILT_IN: Final = (*runs.OFFERS, *files.OFFERS, *processes.OFFERS, *web.OFFERS)
+BUILT_IN: Final = (*runs.OFFERS, *files.OFFERS, *processes.OFFERS, *web.OFFERS, *pages.OFFERS)
 
 
 class Offers:
