@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from ringfence.interfaces.cli.main import main
+from ringfence.interfaces.cli.main import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -36,8 +36,8 @@ class Masks:
 
     __slots__ = ("_heads", "_names", "_pattern", "_sorted")
 
-    def __init__(self, values: Mapping[str, bytes]) -> None:
-        """Know every spelling of the value of every name.
+    def __init__(self, values: Mapping[str, bytes], shown: bytes | None = None) -> None:
+        """Know every spelling of the value of every name; `shown` is put there instead of the name.
 
         Raises:
             InvalidRequest: A value is too short to be masked, or too long.
@@ -51,7 +51,7 @@ class Masks:
                     fix="use a longer secret, or one that the proxy puts in, which never enters the box",
                 )
             for spelling in spellings(value):
-                self._names.setdefault(spelling, f"[secret:{name}]".encode())
+                self._names.setdefault(spelling, f"[secret:{name}]".encode() if shown is None else shown)
         if len(self._names) > MOST_SPELLINGS:
             raise InvalidRequest(
                 "the secrets of one run have too many lines, or texts, to be masked in its output",

@@ -210,11 +210,13 @@ class Destination:
     """`allowed`, `denied` by the rules, or `failed` by the network."""
     reason: str = ""
     method: str = ""
-    """Of a plain request, or `CONNECT`; nobody sees what is in a tunnel."""
+    """Of a request that was read, or `CONNECT`; nobody sees what is in a tunnel that was not opened."""
     address: str = ""
     count: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    secret: str = ""
+    """The name of the secret that was put in on the way out, or was not."""
 
 
 @dataclass(frozen=True, slots=True)

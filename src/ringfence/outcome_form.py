@@ -233,6 +233,7 @@ def _destination(form: Form) -> Destination:
     words = ("host", "decision", "reason", "method", "address")
     counts = ("port", "count", "bytes_in", "bytes_out")
     members: dict[str, Any] = {name: read_member(form, name, str) for name in words}
+    members["secret"] = _maybe(form, "secret", str) or ""
     return Destination(**(members | {name: read_member(form, name, int) for name in counts}))
 
 

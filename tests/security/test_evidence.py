@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +18,9 @@ import ringfence
 from ringfence import Limits, RingfenceError, SandboxManager, Unavailable
 from ringfence.database.sqlite import SqliteDatabase
 from ringfence.evidence.anchors import Trust
+from ringfence.evidence.documents import Document
+from ringfence.evidence.records import Members
+from ringfence.journal.journal import Journal
 from ringfence.journal.reader import reading
 from ringfence.journal.signer import key_in_home, verify
 
@@ -80,6 +84,38 @@ def test_while_the_database_is_held_nothing_begins(tmp_path: Path, monkeypatch: 
     assert refused.value.reason == "busy"
     assert not ran.exists()
     assert not (tmp_path / "workspace/projects/s/work/ran").exists()
+
+
+@pytest.mark.guarantee(18)
+async def test_a_box_that_is_started_while_its_beginning_is_written_has_no_job_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[bytes] = []
+    before: list[bytes] = []
+    as_it_is = Journal.begin
+
+    async def begin(journal: Journal, ev: Members, documents: Sequence[Document] = ()) -> None:
+        while manager.pool_status()["busy"] == 0:  # noqa: ASYNC110  another thread starts it
+            await asyncio.sleep(0.001)
+        for _ in range(200):  # turns in which a guest that had started would be heard
+            await asyncio.sleep(0.001)
+        before.extend(heard)
+        if refusing:
+            raise Unavailable("the disk is full")
+        await as_it_is(journal, ev, documents)
+
+    monkeypatch.setattr(Journal, "begin", begin)
+    async with SandboxManager(home=tmp_path, pool_size=0) as manager:
+        refusing = False
+        result = await manager.execute_code(code="print('ran')", on_output=lambda _, data: heard.append(data))
+        assert (before, result.stdout, b"".join(heard)) == ([], "ran\n", b"ran\n")
+        heard.clear()
+        refusing = True
+        with pytest.raises(Unavailable):
+            await manager.execute_code(code="print('ran')", on_output=lambda _, data: heard.append(data))
+        while any(manager.pool_status().values()):  # noqa: ASYNC110  another thread buries it
+            await asyncio.sleep(0.001)
+        assert heard == []
 
 
 @pytest.mark.guarantee(18)

@@ -18,8 +18,8 @@ import pytest
 from ringfence.capability.limits import MIB, Limits
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.cgroup_owner import forbid_forks, parse_owner
-from ringfence.isolation.linux.cgroup_plan import plan
-from ringfence.isolation.linux.cgroups import detect
+from ringfence.isolation.linux.cgroup_plan import Plan, V1Place, plan
+from ringfence.isolation.linux.cgroups import choose, detect
 from ringfence.isolation.linux.metering import ProcMeter
 
 pytestmark = pytest.mark.guarantee(7)
@@ -360,6 +360,18 @@ def test_runs_stay_below_our_own_cgroup_in_every_v1_tree(host: CgroupHost) -> No
     assert len(run.paths) == len(places)
     assert all(any(path.startswith(f"{place.own}/ringfence-") for place in places) for path in run.paths)
     assert run.remove()
+
+
+def test_a_v1_tree_that_refuses_does_not_take_the_others_with_it(host: CgroupHost) -> None:
+    if host.report.kind != "v1":
+        pytest.skip("v2 has one tree")
+    with open("/proc/self/mountinfo") as mounts, open("/proc/self/cgroup") as membership:
+        found = plan(mounts.read(), membership.read())
+    broken, *others = found.v1
+    places = (V1Place("/nowhere", broken.controllers), *others)
+    seen = choose(Plan(places, (), ()))
+    assert seen.report.controllers == host.report.controllers - broken.controllers
+    assert choose(Plan((V1Place("/nowhere", broken.controllers),), (), ())).report.kind == "none"
 
 
 def test_an_ordinary_user_without_delegation_is_told_what_to_do() -> None:

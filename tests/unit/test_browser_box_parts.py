@@ -1,4 +1,4 @@
-"""What a browser in a box is started with, may call, is asked and answers: the parts of it that are decided in pure code."""
+"""What a browser in a box is started with, may call, is asked and answers: what of it is decided in pure code."""
 
 from __future__ import annotations
 

@@ -140,4 +140,4 @@ def test_the_wheel_holds_every_file_of_the_package_its_version_and_its_command(t
     assert inside == ours
     assert metadata["Version"] == ringfence.__version__
     assert [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need] == []
-    assert "ringfence = ringfence.interfaces.cli.main:main" in commands
+    assert "ringfence = ringfence.interfaces.cli.main:command" in commands

@@ -40,6 +40,7 @@ _HELD_BY = {
     "mime_allow": "proxy",
     "env_allow": _HOST,
     "output_inline": _HOST,
+    "intercept_tls": "proxy",
     "commit": _HOST,
     "denied_changes": _HOST,
     # what a program is called says little about what it does

@@ -88,6 +88,8 @@ class Profile:
     rules: tuple[Rule, ...] = ()
     allowed_commands: tuple[str, ...] | None = None
     output_inline: bool = True
+    intercept_tls: bool = False
+    """Whether what code in a box says over TLS is read by the host, and judged request by request."""
     commit: Commit = Commit.ALWAYS
     """What becomes of what a run changes in its project."""
     budget: Budget = INHERITED
@@ -183,6 +185,7 @@ class Profile:
             "tool_name": self.tool_name,
             # not where nobody asks: profiles from before there was such a question keep their hashes
             **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
+            **({"intercept_tls": True} if self.intercept_tls else {}),
             **({} if self.taint is None else {"taint": self.taint.to_json()}),
             **({} if self._plain_critical else {"critical_isolation": str(self.critical_isolation)}),
         }

@@ -160,6 +160,7 @@ class ProfileBuilder:
             rules=(*policy.policy.rules, *policy.policy.approvals),
             allowed_commands=view.allowed_commands,
             output_inline=view.output_inline,
+            intercept_tls=view.intercept_tls,
             commit=commit_of(layers),
             budget=budget_of(layers),
             scope_budgets=policy.policy.budgets,
@@ -302,6 +303,7 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
         _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
         _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
         _alone("output_inline", True, view.output_inline, layers),
+        _alone("intercept_tls", False, view.intercept_tls, layers),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ringfence.browser.chromium import FIX
@@ -66,9 +67,28 @@ class Driver:
         """
         try:
             loop = self._started().loop
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
         except BaseException:
-            work.close()  # has no effect on one that ran
+            work.close()
+            raise
+        task: list[asyncio.Task[T]] = []
+        ended: Future[T] = Future()
+
+        def start() -> None:
+            task.append(loop.create_task(work))
+            task[0].add_done_callback(lambda done: _copy(done, ended))
+
+        loop.call_soon_threadsafe(start)
+        waiting = asyncio.wrap_future(ended)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            # to its end: what still runs there must not meet what its caller does next
+            while not waiting.done():
+                loop.call_soon_threadsafe(lambda: task[0].cancel())
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({waiting})
+            if not waiting.cancelled():
+                waiting.exception()  # is nobody's any more
             raise
 
     async def playwright(self) -> Playwright:
@@ -134,6 +154,15 @@ class _Running:
             if left:
                 self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self.loop.close()
+
+
+def _copy(done: asyncio.Task[T], ended: Future[T]) -> None:
+    if done.cancelled():
+        ended.cancel()
+    elif (error := done.exception()) is not None:
+        ended.set_exception(error)
+    else:
+        ended.set_result(done.result())
 
 
 async def _start() -> Playwright:

@@ -60,8 +60,8 @@ class Guard:
             return "scheme"
         try:
             is_ours = request.frame.page is self._page
-        except _errors():  # the first request of a page that is not there yet
-            is_ours = request.is_navigation_request() and request.resource_type == "document"
+        except _errors():  # of a page that is not there yet, as ours is
+            is_ours = False
         return None if is_ours else "popup"
 
     def _another_page(self, page: Page) -> None:

@@ -48,7 +48,8 @@ class Opened:
     hops: tuple[str, ...] = ()
     """The addresses of the redirects before `url`, in order."""
     blocked: tuple[str, ...] = ()
-    """What was refused, each kind once: `download`, `method`, `popup`, `dialog`, `scheme`, `websocket`, …"""
+    """What was refused since the last time, each kind once: `download`, `method`, `popup`, `dialog`, `scheme`; and
+    `load` when something of the page was still on its way when its time was over."""
 
 
 class Extract(StrEnum):

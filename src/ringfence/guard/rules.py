@@ -417,7 +417,7 @@ def _reason_of(operation: Operation, refusal: str) -> str:
         case "code_run":
             return "language"
         case "net_http" | "browser_nav":
-            return refusal if refusal in ("port", "scheme", "method", "scope") else "domain"
+            return refusal if refusal in ("port", "scheme", "method", "path", "scope") else "domain"
         case _:
             if operation.domain == "browser" and refusal == "scope":
                 return "scope"

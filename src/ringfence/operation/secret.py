@@ -47,12 +47,15 @@ class SecretAsk:
 
     def __str__(self) -> str:
         """Return it as `read_ask` reads it."""
-        how = "" if self.way is Way.BROKER else f"={self.way}:{self.seen_as}" if self.seen_as else f"={self.way}"
-        return f"{self.name}{how}{_LASTING if self.lasting else ''}"
+        how = "" if self.way is Way.BROKER and not self.seen_as else f"={self.way}"
+        seen = f":{self.seen_as}" if self.seen_as else ""
+        return f"{self.name}{how}{seen}{_LASTING if self.lasting else ''}"
 
 
 def read_ask(text: object) -> SecretAsk:
-    """Read `NAME`, `NAME=env`, `NAME=env:VARIABLE` or `NAME=file:name`, and `@task` or `@conversation` behind it.
+    """Read `NAME`, `NAME=broker:VARIABLE`, `NAME=env`, `NAME=env:VARIABLE` or `NAME=file:name`.
+
+    Behind it `@task` or `@conversation` says for how long.
 
     Raises:
         InvalidRequest: It is none of these.
@@ -66,11 +69,11 @@ def read_ask(text: object) -> SecretAsk:
     if not given:
         return SecretAsk(name, lasting=lasting)
     way, colon, label = how.partition(":")
-    if way not in (Way.ENV.value, Way.FILE.value) or bool(colon) is not bool(_LABEL.match(label)):
+    if way not in tuple(Way) or how == Way.BROKER or bool(colon) is not bool(_LABEL.match(label)):
         raise InvalidRequest(
             f"secret {name}: it cannot be given as {how[:50]!r}",
             reason="invalid_secret",
-            fix=f"write {name}, {name}=env, {name}=env:VARIABLE or {name}=file:name",
+            fix=f"write {name}, {name}=broker:VARIABLE, {name}=env, {name}=env:VARIABLE or {name}=file:name",
         )
     if not label and not _LABEL.match(name):
         raise InvalidRequest(

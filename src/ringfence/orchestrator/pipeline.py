@@ -298,17 +298,18 @@ class Orchestrator:
             if metering is not None:
                 await beginning.write()  # what a budget refuses is on record
                 ctx = await metering.reserve(ctx)
+                metering.handed_over()
             outcome = await _carried_out(executor, ctx, operation)
             beginning.require_written()
         except RingfenceError as error:
             if not beginning.has_failed:  # then nothing has begun that could end
                 await beginning.write()
-                await self._end(self._ended_by(error, ctx, begun, metering), metering)
+                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
             raise
         except BaseException as error:
             with contextlib.suppress(RingfenceError):  # whoever cancels has no use for an error of ours
                 await beginning.write()
-                await self._end(self._ended_by(error, ctx, begun, metering), metering)
+                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
             raise
         if metering is not None:
             metering.measured(outcome)
@@ -321,19 +322,29 @@ class Orchestrator:
         return outcome
 
     def _ended_by(
-        self, error: BaseException, ctx: ExecCtx, begun: records.Members, metering: Metering | None
+        self,
+        error: BaseException,
+        ctx: ExecCtx,
+        operation: Operation,
+        begun: records.Members,
+        metering: Metering | None,
     ) -> records.Members:
         now_ms = self._clock.now_ms()
         if not isinstance(error, RingfenceError):
             # it ran, and nobody knows for how long: all of it is charged
             return {**records.end_by_cancelling(begun, now_ms=now_ms), **reached_so_far(ctx.reached)}
-        done = error.done if isinstance(error.done, BrokerOutcome) else None
-        if metering is not None and done is not None:
+        done = error.done
+        if metering is not None and isinstance(done, BrokerOutcome | ExecutionResult):
             metering.measured(done)
         elif metering is not None and not isinstance(error, TimedOut):
-            metering.refused()  # what we refuse or fail at has not run
+            metering.failed()
         error.details["evidence_id"] = ctx.envelope_id
-        ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=done)
+        if isinstance(done, ExecutionResult):  # it ran, and what we failed at came after that
+            ran = records.end(begun, operation, done, now_ms=now_ms)
+            ended = {**ran, **records.end_by_error(begun, error, Status.ERROR, now_ms=now_ms)}
+        else:
+            by_broker = done if isinstance(done, BrokerOutcome) else None
+            ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=by_broker)
         return {**ended, **reached_so_far(ctx.reached)}
 
     def _metering(self, profile: Profile, operation: Operation, begun: records.Members) -> Metering | None:

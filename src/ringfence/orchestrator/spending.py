@@ -31,6 +31,8 @@ from ringfence.operation.workspace import WsCheckout, WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
 NOBODY_TOLD: Mapping[str, str] = MappingProxyType({})
+IN_A_BOX = frozenset({"code", "proc"})
+"""The domains whose operations run in a box, which measures them."""
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=0, memory_mb_s=1, disk_bytes=0)
 _REQUEST_HEAD = 512  # what a request says beside what its caller brings
 
@@ -57,7 +59,7 @@ def chain_of(profile: Profile, session_id: str | None, known: Mapping[str, str] 
 def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
     """Return the most `operation` can use under these limits, and the least it can start with."""
     wall_ms = round(limits.wall_seconds * 1000)
-    if operation.domain not in ("code", "proc"):
+    if operation.domain not in IN_A_BOX:
         moved, least_moved = _moved_by(operation, limits)
         most = replace(moved, calls=1, concurrent=1, wall_ms=wall_ms)
         return most, replace(least_moved, calls=1, concurrent=1, wall_ms=1)

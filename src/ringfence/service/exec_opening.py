@@ -9,6 +9,7 @@ from ringfence.service.admission import Caps
 from ringfence.service.exec_finder import Finder
 from ringfence.service.exec_store import ExecStore
 from ringfence.service.execs import Execs, Runs
+from ringfence.service.standing import Standing
 
 if TYPE_CHECKING:
     from ringfence.facade import SandboxManager
@@ -40,6 +41,7 @@ def open_execs(house: House) -> Execs:
         caps=caps_of(house.settings),
         drain_seconds=house.settings.drain_seconds,
         manager_under=runs_under,
+        standing=Standing(house),
     )
 
 

@@ -168,17 +168,28 @@ class ApiKeys:
         found = _KEY.match(text)
         if found is None:
             return None
-        if self._shared:  # others make and revoke keys too, and tell nobody here
-            key = await asyncio.to_thread(self.get, found[1])
-        else:
-            if not self._is_fresh():
-                await asyncio.to_thread(self._read)
-            key = self._known.get(found[1])
+        key = await self._kept(found[1])
         # an unknown id takes as long as a wrong secret
         matches = hmac.compare_digest(_digest(text), _NO_DIGEST if key is None else key.digest)
         if key is None or not matches or key.state(self._clock.now_ms()) != "active":
             return None
         return key.principal()
+
+    async def is_active(self, key_id: str) -> bool:
+        """Whether a key is valid now, for whoever once showed it.
+
+        Raises:
+            Unavailable: Nobody can tell.
+        """
+        key = await self._kept(key_id)
+        return key is not None and key.state(self._clock.now_ms()) == "active"
+
+    async def _kept(self, key_id: str) -> ApiKey | None:
+        if self._shared:  # others make and revoke keys too, and tell nobody here
+            return await asyncio.to_thread(self.get, key_id)
+        if not self._is_fresh():
+            await asyncio.to_thread(self._read)
+        return self._known.get(key_id)
 
     def _is_fresh(self) -> bool:
         """Whether what is remembered is what is kept: one `stat` tells, and no more than seconds without it."""

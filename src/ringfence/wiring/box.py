@@ -58,7 +58,7 @@ def make_ways_out(settings: Settings) -> WaysOut:
 
     lookup = settings.net.lookup
     proxy = Proxy() if lookup is None else Proxy(resolve=lookup)
-    return WaysOut(proxy, settings.net.nat64)
+    return WaysOut(proxy, settings.net.nat64, settings.net.ca_file)
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
@@ -109,6 +109,7 @@ def aio_backend(settings: Settings) -> Backend:
 
 def native_backend(settings: Settings) -> Backend:
     """Return the backend made of this kernel's own parts."""
+    from ringfence.isolation.native import ahead
     from ringfence.isolation.native.backend import NativeBackend
 
     return NativeBackend(
@@ -116,6 +117,7 @@ def native_backend(settings: Settings) -> Backend:
         session=partial(_session, settings.files_home),
         node_command=lambda language: node_command(language, settings.home / "node.json"),
         limits=settings.limits,
+        ahead=ahead.take(settings.home),
     )
 
 
@@ -146,12 +148,9 @@ def _session(files_home: Path, session_id: str, tenant: str) -> SessionWorkspace
 
 def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
     """Return what a box is made from, with what the operator of `home` shows in every one."""
-    from ringfence.isolation.linux.outfit import outfit
-    from ringfence.workspaces.declared import read_only_mounts
+    from ringfence.isolation.linux.outfit import outfit_in
 
-    mounts = read_only_mounts(home)
-    cache = home / "node.json"
-    return outfit(spec.packages, spec.preload, cache, memory_is_counted=memory_is_counted, mounts=mounts)
+    return outfit_in(home, spec.packages, spec.preload, memory_is_counted=memory_is_counted)
 
 
 def node_command(language: Language, cache: Path) -> list[str]:

@@ -12,9 +12,9 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import CapabilityBlocked, InvalidRequest, QuotaExceeded
 from ringfence.workspaces import git_directory as git
 from ringfence.workspaces.acting import acting_as

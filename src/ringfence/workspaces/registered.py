@@ -10,11 +10,11 @@ A project gets a copy that is its own. Nothing that runs in it, and no broker, e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ringfence.authority.caller import check_tenant
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.workspaces.declared import declared_in
 from ringfence.workspaces.home_config import wrong

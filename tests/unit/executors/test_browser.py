@@ -71,7 +71,9 @@ class RecordingTab:
 
     async def extract(self, what: Extract, selector: str | None, fields: Mapping[str, str]) -> Any:
         await self._did(("extract", what, selector, dict(fields)))
-        return "words" if what is Extract.TEXT else [{"href": "http://web.example.com/next"}]
+        if what is Extract.TEXT:
+            return {"text": "words", "truncated": False}
+        return {"links": [{"url": "http://web.example.com/next", "text": "on"}], "truncated": False}
 
     async def screenshot(self, selector: str | None, full_page: bool) -> bytes:
         await self._did(("screenshot", selector, full_page))
@@ -112,6 +114,9 @@ class RecordingBrowsers:
         self.rules: list[Rules] = []
 
     async def tab(self, session: str, tenant: str, rules: Rules, ledger: Ledger) -> RecordingTab:
+        for tab in self.tabs:
+            if tab.alive and tab.ledger is ledger:
+                return tab
         self.tabs.append(RecordingTab(ledger))
         self.rules.append(rules)
         return self.tabs[-1]
@@ -258,7 +263,7 @@ async def test_what_was_read_is_marked_and_kept_out_where_the_policy_says_so(ses
     outcome = await session.do(BrowserExtract())
     assert (outcome.content, outcome.out["preview"], outcome.out["untrusted"]) == (b"words", "words", True)
     links = await session.do(BrowserExtract(what="links"))
-    assert links.content == b'[{"href": "http://web.example.com/next"}]'
+    assert links.content == b'[{"url": "http://web.example.com/next", "text": "on"}]'
     quiet = load_policy(POLICY_TEXT + b"  default: {output_inline: false}\n")
     await session.do(BrowserClose())
     await session.do(PAGE, policy=quiet)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ringfence.authority.profile import Isolation, Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, PathTraversalError
+from ringfence.errors import InternalError, PathTraversalError, QuotaExceeded
 from ringfence.executors.code import CodeExecutor, judge, result_of, worker_spec
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
@@ -113,6 +113,41 @@ def test_what_a_sealed_worker_cannot_be_given_any_more_is_in_its_spec() -> None:
     assert worker_spec(operation, limits, "/env") == WorkerSpec(
         Language.PYTHON, "/env", ("json",), "s", disk_bytes=1, inodes=2, open_files=3, file_bytes=4, pids=5
     )
+
+
+@pytest.mark.parametrize(
+    ("operation", "fixes_limits", "order"),
+    [
+        (CODE, False, ["started", "begun", "job"]),
+        # what a session's box is started over, or what an engine starts, is more than a parked process
+        (CodeRun(Language.PYTHON, "", session_id="s"), False, ["begun", "started", "job"]),
+        (CODE, True, ["begun", "started", "job"]),
+    ],
+)
+async def test_a_plain_box_is_started_while_its_beginning_is_written_and_has_no_job_before(
+    operation: CodeRun, fixes_limits: bool, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def script(_: Job) -> Ending:
+        seen.append("job")
+        return ended()
+
+    async def begin() -> None:
+        if order[0] == "started":
+            await eventually(lambda: bool(seen))
+        if "begun" not in seen:
+            seen.append("begun")
+
+    monkeypatch.setattr(ScriptedBackend, "fixes_limits", fixes_limits)
+    backend = ScriptedBackend(script, on_start=lambda _: seen.append("started"))
+    keeper = Keeper(backend, PoolPolicy(min_idle=0, max_idle=0), default=worker_spec(CODE, LIMITS, None))
+    code = CodeExecutor(Pools(Isolation.AUTO, lambda _: keeper), lambda *_: pytest.fail("no packages"))
+    try:
+        await code.execute(ExecCtx("ex_1", Profile(LIMITS), begin=begin), operation)
+    finally:
+        keeper.close()
+    assert seen == order
 
 
 async def test_a_lost_worker_is_replaced_by_another() -> None:
@@ -261,3 +296,14 @@ def executor(
 
 def worker_of() -> ScriptedWorker:
     return ScriptedWorker("one", WorkerSpec(), lambda _: ended())
+
+
+async def test_a_run_whose_files_cannot_be_kept_says_what_it_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def harvest(*_: object) -> Harvest:
+        raise QuotaExceeded("the disk is too full", reason="disk")
+
+    monkeypatch.setattr(ScriptedWorker, "harvest", harvest)
+    with executor(lambda _: ended(b"out")) as (run, _), pytest.raises(QuotaExceeded) as refused:
+        await run(CODE)
+    assert isinstance(refused.value.done, ExecutionResult)
+    assert refused.value.done.stdout_raw == b"out"

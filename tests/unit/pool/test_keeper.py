@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ringfence.errors import InternalError, IsolationUnavailable
+from ringfence.errors import InternalError, IsolationUnavailable, Unavailable
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.ports import Worker, WorkerSpec
@@ -176,6 +176,57 @@ async def test_a_cancelled_caller_costs_nobody_a_worker() -> None:
         for worker in workers:
             keeper.release(worker)
         await eventually(lambda: keeper.status()["busy"] == 0)
+
+
+async def test_what_comes_meanwhile_comes_while_a_worker_is_started() -> None:
+    started, gate = threading.Event(), threading.Event()
+
+    def start(_: WorkerSpec) -> None:
+        started.set()
+        gate.wait()
+
+    async def meanwhile() -> None:
+        await eventually(started.is_set)
+        gate.set()
+
+    backend = ScriptedBackend(on_start=start)
+    with pool(backend, NO_RESERVE) as keeper:
+        keeper.release(await keeper.lease(SPEC, meanwhile=meanwhile))
+
+
+async def test_a_parked_worker_waits_for_nothing() -> None:
+    async def meanwhile() -> None:
+        pytest.fail("whoever has a worker awaits it himself")
+
+    backend = ScriptedBackend()
+    with pool(backend) as keeper:
+        await eventually(lambda: keeper.is_ready(SPEC))
+        keeper.release(await keeper.lease(SPEC, meanwhile=meanwhile))
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+@pytest.mark.parametrize("error", [Unavailable("the disk is full"), asyncio.CancelledError()])
+async def test_where_what_comes_meanwhile_fails_nobody_gets_the_worker(
+    delivered: bool,
+    error: BaseException,
+) -> None:
+    gate = threading.Event()
+    backend = ScriptedBackend(on_start=waiting_at(gate))
+    with pool(backend, NO_RESERVE) as keeper:
+
+        async def meanwhile() -> None:
+            if delivered:
+                gate.set()
+                await eventually(lambda: keeper.status()["busy"] == 1)
+            raise error
+
+        with pytest.raises(type(error)):
+            await keeper.lease(SPEC, meanwhile=meanwhile)
+        gate.set()
+        # one that was not delivered is parked for whoever comes next
+        parked = 0 if delivered else 1
+        left = {"idle": parked, "starting": 0, "busy": 0, "waiting": 0}
+        await eventually(lambda: keeper.status() == left and len(backend.alive()) == parked)
 
 
 async def test_a_worker_that_arrives_for_a_caller_just_cancelled_is_taken_back() -> None:

@@ -21,8 +21,10 @@ from typing import Final
 
 from ringfence.authority.caller import LOCAL
 from ringfence.egress.dialing import system_addresses
-from ringfence.egress.proxy.connection import Connection, Patience
+from ringfence.egress.proxy.connection import Connection
+from ringfence.egress.proxy.inspection import Inspection
 from ringfence.egress.proxy.ledger import Entry, Ledger
+from ringfence.egress.proxy.meter import Meter, Patience
 from ringfence.egress.proxy.refusal import BUSY, Refusal, answer
 from ringfence.egress.proxy.rules import Rules
 from ringfence.egress.proxy.upstream import Dialler, MakeSocket, Resolve, plain_socket
@@ -74,10 +76,13 @@ class Proxy:
         self._lock = threading.Lock()
         self._thread: _Thread | None = None
 
-    def open(self, door: int, rules: Rules, ledger: Ledger, *, tenant: str = LOCAL) -> Gate:
+    def open(
+        self, door: int, rules: Rules, ledger: Ledger, inspection: Inspection | None = None, *, tenant: str = LOCAL
+    ) -> Gate:
         """Accept what is connected to `door`, of which a copy is kept, and carry it as far as `rules` allow.
 
-        All boxes of a `tenant` together leave the other tenants their share of the connections.
+        With an `inspection` what is in TLS is read and judged too. All boxes of a `tenant` together leave the other
+        tenants their share of the connections.
 
         Raises:
             Unavailable: There is no room for it; nothing is accepted.
@@ -87,7 +92,7 @@ class Proxy:
         except OSError as error:
             raise Unavailable(f"the way out of the box cannot be opened: {error.strerror}") from error
         listener.setblocking(False)
-        gate = Gate(self._running(), listener, rules, ledger, tenant)
+        gate = Gate(self._running(), listener, rules, ledger, inspection, tenant)
         gate.begin()
         return gate
 
@@ -166,10 +171,18 @@ class _Thread:
 class Gate:
     """The way out of one box, while its run lasts."""
 
-    def __init__(self, thread: _Thread, listener: socket.socket, rules: Rules, ledger: Ledger, tenant: str) -> None:
+    def __init__(
+        self,
+        thread: _Thread,
+        listener: socket.socket,
+        rules: Rules,
+        ledger: Ledger,
+        inspection: Inspection | None,
+        tenant: str,
+    ) -> None:
         """Nothing is accepted before `begin`."""
         self._thread, self._listener, self._rules, self._ledger = thread, listener, rules, ledger
-        self._tenant = tenant
+        self._inspection, self._tenant = inspection, tenant
         self._dialler = thread.dialler()
         self._connections: set[asyncio.Task[None]] = set()
         self._accepted = 0
@@ -265,8 +278,8 @@ class Gate:
     async def _serve(self, end: socket.socket) -> None:
         thread = self._thread
         wire = Wire(end, thread.buffer)
-        connection = Connection(wire, self._rules, self._ledger, self._dialler, thread.patience, thread.buffer)
-        await connection.serve()
+        meter = Meter(self._ledger, thread.patience)
+        await Connection(wire, self._rules, meter, self._dialler, self._inspection).serve()
 
     def _finish(self) -> None:
         if not self._ended.done():

@@ -23,7 +23,7 @@ class ReadingRules(Rules):
 
     def refuse_tunnel(self, where: Target) -> Refusal | None:
         """Return why an encrypted tunnel may not be opened, given that only reading goes through it."""
-        return self.refuse_request("GET", where)
+        return self.refuse_unseen(("GET",), where)
 
 
 def reading_rules(profile: Profile, hosts: Iterable[str], *, nat64: Iterable[str] = ()) -> ReadingRules:

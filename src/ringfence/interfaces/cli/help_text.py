@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from ringfence.interfaces.cli.help_machine import OF_THE_MACHINE
 from ringfence.interfaces.cli.help_project import OF_A_PROJECT
+from ringfence.interfaces.cli.help_web import OF_THE_WEB
 
 OVERVIEW = """\
 ringfence: run what a model wrote, in real isolation.
 
   ringfence run [FILE|-] [-c CODE]     run a program in a box of its own
   ringfence shell -- COMMAND...        run a shell command in a box of its own
+  ringfence browse URL                 look at a web page, in a browser in a box of its own
   ringfence doctor                     say whether this machine can isolate, and how to fix it
   ringfence bench                      measure the promised speed on this machine
   ringfence policy lint FILE           check a policy; 'explain' and 'diff' say what it means and what changed
@@ -100,7 +102,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, evidence, journal, http_p50,
-                 http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress or neighbours; repeatable
+                 http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress, neighbours or browser_open
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,
@@ -108,7 +110,7 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
 ringfence mcp [--transport stdio|http] [OPTIONS]
 
 Serve tools to a client of the Model Context Protocol: run_code, run_shell, read_file, write_file, list_files,
-start_process, read_process, send_process, kill_process, and every skill as skill.<id>.
+start_process, read_process, send_process, kill_process, fetch_url, browse_page, screenshot_page, and every skill.
 Over stdio, which is for a client that starts this command itself, only messages come out; the log is on stderr.
 Over http, at http://HOST:PORT/mcp, every request needs the API key of a caller.
 
@@ -415,6 +417,7 @@ whether the same request may succeed later. Codes and reasons keep their meaning
   --json         one JSON object with the same, and nothing else
 """,
     **OF_THE_MACHINE,
+    **OF_THE_WEB,
     **OF_A_PROJECT,
 }
 

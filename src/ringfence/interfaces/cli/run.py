@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ringfence.interfaces.cli.interrupt import Interrupts
 from ringfence.interfaces.cli.options import RunOptions, parse_run
@@ -12,18 +13,18 @@ from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
 from ringfence.interfaces.cli.through import through_service, without_ssl
 from ringfence.outcome import ExecutionResult
 
+_MANY_OBJECTS: Final = 50_000
 RunOnce = Callable[..., ExecutionResult]
 """The shape of `ringfence.run`."""
 
 
 def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = None) -> int:
     """Carry out `ringfence run` or `ringfence shell` and return the exit code."""
+    gc.set_threshold(_MANY_OBJECTS)  # what is imported stays; looking through it seventy times finds nothing
     options = parse_run(command, words)
     run = run or through_service(options)
     if run is None and options.isolation in ("auto", "native"):
-        from ringfence.isolation.native.ignition import ignite_ahead
-
-        ignite_ahead()
+        _ignite(options)
     interrupts = Interrupts()
     interrupts.install()
     code = options.code if options.code is not None else take_code(options.file or "-")
@@ -41,6 +42,21 @@ def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = Non
         finally:
             directory.close()
     return _conclude(result, options)
+
+
+def _ignite(options: RunOptions) -> None:
+    """Start the other process before this one imports the rest; what a worker is forked from is no run yet."""
+    from ringfence.isolation.native.ignition import ignite_ahead
+
+    ignite_ahead()
+    if options.packages or options.preload:
+        return  # it takes another zygote
+    from pathlib import Path
+
+    from ringfence.isolation.native import ahead
+    from ringfence.workspaces.home import default_home
+
+    ahead.start(Path(options.home) if options.home is not None else default_home())
 
 
 def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dict[str, Any]:

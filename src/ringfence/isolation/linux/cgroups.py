@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from concurrent.futures import Future
 
 from ringfence.capability.limits import Limits
 from ringfence.errors import InternalError, IsolationUnavailable
@@ -18,7 +20,7 @@ from ringfence.isolation.linux.cgroup_plan import Plan, V1Place, fix_for, plan
 from ringfence.isolation.linux.cgroups_v1 import Hierarchy, V1Host
 from ringfence.isolation.linux.cgroups_v2 import V2Host, prepare
 
-__all__ = ["CgroupHost", "CgroupReport", "NoHost", "RunCgroup", "Usage", "detect"]
+__all__ = ["CgroupHost", "CgroupReport", "NoHost", "RunCgroup", "Usage", "detect", "look_around"]
 
 PROBE_LIMITS = Limits()
 
@@ -53,6 +55,23 @@ def detect() -> CgroupHost:
     with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
         self_cgroup = file.read()
     return choose(plan(mountinfo, self_cgroup))
+
+
+def look_around() -> Future[CgroupHost]:
+    """Begin to find it out, and to remove what dead owners left; it takes as long as a zygote does to start."""
+    found: Future[CgroupHost] = Future()
+    threading.Thread(target=_look, args=(found,), name="ringfence-cgroups", daemon=True).start()
+    return found
+
+
+def _look(found: Future[CgroupHost]) -> None:
+    try:
+        host = detect()
+        host.sweep()
+    except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
+        found.set_exception(error)
+    else:
+        found.set_result(host)
 
 
 def choose(found: Plan) -> CgroupHost:
@@ -94,19 +113,23 @@ def probe_v2(candidates: tuple[str, ...], refusals: list[str], fix: str) -> V2Ho
 
 
 def probe_v1(places: tuple[V1Place, ...], refusals: list[str], fix: str) -> V1Host | None:
-    """Try each v1 tree alone, so that one that refuses does not take the others with it."""
-    held: list[Hierarchy] = []
-    for place in places:
-        prepared = f"{place.own}/ringfence"  # what an administrator makes and gives to an ordinary user
-        given = os.geteuid() != 0 and os.access(prepared, os.W_OK)
-        hierarchy = Hierarchy(prepared if given else place.own, place.controllers)
-        failure = failed_probe(V1Host((hierarchy,), v1_report(place.controllers, fix)))
+    """Try the v1 trees together; where that fails each alone, so that one does not take the others with it."""
+    if not places:
+        return None
+    trees = tuple(Hierarchy(_v1_parent(place), place.controllers) for place in places)
+    held = trees if failed_probe(v1_host(trees, fix)) is None else ()
+    for tree in () if held else trees:
+        failure = failed_probe(v1_host((tree,), fix))
         if failure is None:
-            held.append(hierarchy)
+            held += (tree,)
         else:
-            refusals.append(f"{hierarchy.parent}: {failure}")
-    controllers = frozenset[str]().union(*(hierarchy.controllers for hierarchy in held)) & WANTED
-    return V1Host(tuple(held), v1_report(controllers, fix)) if controllers else None
+            refusals.append(f"{tree.parent}: {failure}")
+    return v1_host(held, fix) if any(tree.controllers & WANTED for tree in held) else None
+
+
+def _v1_parent(place: V1Place) -> str:
+    prepared = f"{place.own}/ringfence"  # what an administrator makes and gives to an ordinary user
+    return prepared if os.geteuid() != 0 and os.access(prepared, os.W_OK) else place.own
 
 
 _GO_IN_AND_LOOK = (
@@ -166,6 +189,11 @@ def v2_report(parent: str, controllers: frozenset[str], fix: str, *, above: bool
             f"runs live below {parent}, outside our own cgroup: a limit set on our own cgroup does not cover them",
         )
     return CgroupReport("v2", controllers, describe(controllers), None if controllers == WANTED else fix, notes)
+
+
+def v1_host(trees: tuple[Hierarchy, ...], fix: str) -> V1Host:
+    """Return what makes cgroups in all of `trees`."""
+    return V1Host(trees, v1_report(frozenset[str]().union(*(tree.controllers for tree in trees)), fix))
 
 
 def v1_report(controllers: frozenset[str], fix: str) -> CgroupReport:

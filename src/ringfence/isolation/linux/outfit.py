@@ -13,6 +13,7 @@ from ringfence.isolation.linux.seccomp import filters
 from ringfence.isolation.linux.view import DEVICES
 from ringfence.runtimes import node, python
 from ringfence.runtimes.places import BOX_PACKAGES
+from ringfence.workspaces.declared import read_only_mounts
 
 _PACKAGES = str(BOX_PACKAGES)
 _BIN = "/opt/ringfence/bin"
@@ -119,6 +120,12 @@ def outfit(
         # a shared mapping of /dev/zero is such memory too
         devices=tuple(name for name in DEVICES if memory_is_counted or name != "zero"),
     )
+
+
+def outfit_in(home: Path, packages: str | None, preload: tuple[str, ...], *, memory_is_counted: bool) -> Outfit:
+    """Return the outfit with what the operator of `home` shows in every box."""
+    mounts = read_only_mounts(home)
+    return outfit(packages, preload, home / "node.json", memory_is_counted=memory_is_counted, mounts=mounts)
 
 
 def _view(

@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -19,10 +20,9 @@ from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.ends import Streams
-from ringfence.isolation.linux import channel, observe, streams
+from ringfence.isolation.linux import cgroups, channel, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
-from ringfence.isolation.linux.cgroups import detect
 from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
 from ringfence.isolation.linux.parked import ParkedWorker, watch_ends
 from ringfence.isolation.protocol import Decoder, Kind
@@ -146,13 +146,16 @@ class Box:
 class Workshop:
     """Holds what the boxes of one backend share on the host: the cgroups, and the list of those still to be removed."""
 
-    def __init__(self, limits: Limits) -> None:
-        """Park every worker under `limits`; a run's own are put in force when it starts."""
+    def __init__(self, limits: Limits, cgroups: Future[CgroupHost] | None = None) -> None:
+        """Park every worker under `limits`; a run's own are put in force when it starts.
+
+        `cgroups` is what somebody has begun to find out about this machine already.
+        """
         streams.occupy()
         self._limits = limits
         self._lock = threading.Lock()
-        self._cgroups: Future[CgroupHost] | None = None
-        self._unburied: list[Meter] = []
+        self._cgroups = cgroups
+        self._unburied: deque[Meter] = deque()
         self._held = 0
         self._closed = False
         self._host_namespaces = observe.own_namespaces()
@@ -205,10 +208,10 @@ class Workshop:
                 meter.anchor_pid = anchor.pid
             layers = self._observe(worker_pid, box, cgroups, door)
             heard.ready(worker_pid)
-            if anchor is not None:
-                # it had the time the worker took to warm up; before a guest has its memory is soon enough
-                wait_until_at_rest(anchor.pid)
             meter.park()
+            if anchor is not None:
+                # not before: it comes to rest while the worker warms up, and has to before a guest has its memory
+                wait_until_at_rest(anchor.pid)
             events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
         except BaseException:
             heard.let_go()
@@ -266,26 +269,38 @@ class Workshop:
         """Begin to find out what cgroups this machine has; it takes as long as a zygote does to start."""
         with self._lock:
             if self._cgroups is None:
-                self._cgroups = Future()
-                threading.Thread(target=_detect, args=(self._cgroups,), name="ringfence-cgroups", daemon=True).start()
+                self._cgroups = cgroups.look_around()
             return self._cgroups
 
     def _bury(self, meter: Meter) -> None:
-        """Remove a run's cgroup, and with it any that were still busy before."""
+        """Have a run's cgroup removed: after those of earlier runs, for it was only just killed and is still busy."""
+        meter.let_go()
         with self._lock:
-            pending, self._unburied = [*self._unburied, meter], []
-        still_busy = [each for each in pending if not each.bury()]
+            earlier = len(self._unburied)
+            self._unburied.append(meter)
+        for _ in range(earlier):
+            if not self._bury_oldest():
+                break
         with self._lock:
-            self._unburied += still_busy
             self._held -= 1
             last = self._closed and not self._held
         if last:
             self._finish()
 
+    def _bury_oldest(self) -> bool:
+        """Remove one cgroup that was still busy; one that still is comes last, and may wait as long as it likes."""
+        with self._lock:
+            oldest = self._unburied.popleft() if self._unburied else None
+        if oldest is None or oldest.bury():
+            return True
+        with self._lock:
+            self._unburied.append(oldest)
+        return False
+
     def tidy(self) -> bool:
         """Try again to remove the cgroups of dead runs; True when none is left."""
         with self._lock:
-            pending, self._unburied = self._unburied, []
+            pending, self._unburied = self._unburied, deque()
         still_busy = [meter for meter in pending if not meter.bury()]
         with self._lock:
             self._unburied += still_busy
@@ -302,22 +317,12 @@ class Workshop:
     def _finish(self) -> None:
         for _ in range(_LAST_BURIALS):
             with self._lock:
-                self._unburied = [meter for meter in self._unburied if not meter.bury()]
+                self._unburied = deque(meter for meter in self._unburied if not meter.bury())
                 done = not self._unburied
             if done and (self._cgroups is None or self._cgroups.result().close()):
                 return
             time.sleep(0.01)  # the kernel is still taking the last members apart
         _log.warning("cgroups of runs that are over could not be removed; the next start will")
-
-
-def _detect(found: Future[CgroupHost]) -> None:
-    try:
-        host = detect()
-        host.sweep()
-    except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
-        found.set_exception(error)
-    else:
-        found.set_result(host)
 
 
 def pid_of(pidfd: int) -> int:

@@ -25,6 +25,7 @@ from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from ringfence.isolation.native.ahead import Ahead
     from ringfence.workspaces.session import SessionWorkspace
 
 
@@ -60,12 +61,14 @@ class NativeBackend:
         *,
         limits: Limits,
         recycling: Recycling = Recycling(),  # noqa: B008  frozen
+        ahead: Ahead | None = None,
     ) -> None:
-        """Nothing starts before the first worker is asked for."""
+        """Nothing starts before the first worker is asked for, unless it was started `ahead`."""
         self._outfit = outfit
         self._session = session
         self._node_command = node_command
-        self._workshop = Workshop(limits)
+        self._workshop = Workshop(limits, ahead.cgroups if ahead is not None else None)
+        self._ahead = ahead
         self._recycling = recycling
         self._lock = threading.Lock()
         self._generations: dict[tuple[Any, ...], _Generation] = {}
@@ -155,9 +158,7 @@ class NativeBackend:
                 current.alive += 1
                 return current
         # started outside the lock: others go on with the old one meanwhile
-        fresh = _Generation(
-            ForkServer(self._outfit(spec, self._workshop.counts_memory())), time.monotonic(), spawned=1, alive=1
-        )
+        fresh = _Generation(self._new_server(spec), time.monotonic(), spawned=1, alive=1)
         with self._lock:
             replaced = self._generations.get(key)
             self._generations[key] = fresh
@@ -165,6 +166,14 @@ class NativeBackend:
                 self._retired.append(replaced)
         self._close_unused()
         return fresh
+
+    def _new_server(self, spec: WorkerSpec) -> ForkServer:
+        with self._lock:
+            usable = self._ahead is not None and (spec.packages, spec.preload) == (None, ())
+            ahead, self._ahead = (self._ahead, None) if usable else (None, self._ahead)
+        if ahead is not None:
+            return ahead.server.result()
+        return ForkServer(self._outfit(spec, self._workshop.counts_memory()))
 
     def _worn(self, generation: _Generation) -> bool:
         age = time.monotonic() - generation.born
@@ -193,8 +202,11 @@ class NativeBackend:
             servers = [*self._generations.values(), *self._retired]
             self._generations.clear()
             self._retired.clear()
+            ahead, self._ahead = self._ahead, None
         for generation in servers:
             generation.server.close()
+        if ahead is not None and ahead.server.exception() is None:
+            ahead.server.result().close()
         self._workshop.close()
 
 

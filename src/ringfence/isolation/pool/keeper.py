@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
 from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, next_step
-from ringfence.ports import Backend, Worker, WorkerSpec
+from ringfence.ports import Backend, Begin, Worker, WorkerSpec
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 5.0
@@ -91,8 +91,10 @@ class Keeper:
         """Whether a worker's memory and processors are bounded when it is started."""
         return self._backend.fixes_limits
 
-    async def lease(self, spec: WorkerSpec) -> Worker:
+    async def lease(self, spec: WorkerSpec, *, meanwhile: Begin | None = None) -> Worker:
         """Return a worker of `spec` that has never run anything; the caller gives it back with `release`.
+
+        Where none is parked, `meanwhile` is awaited while one is started; if it fails, nobody gets that worker.
 
         Raises:
             IsolationUnavailable: No worker of this kind can be had on this machine.
@@ -115,8 +117,10 @@ class Keeper:
             shelf.quiet_until = 0.0
             self._changed.notify()
         try:
+            if meanwhile is not None:
+                await meanwhile()
             return await asyncio.wrap_future(waiter)
-        except asyncio.CancelledError:
+        except BaseException:
             self._abandon(waiter)
             raise
 

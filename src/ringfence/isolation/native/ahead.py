@@ -1,0 +1,73 @@
+"""Starts the zygote of a command's only run while the command still imports what else it needs.
+
+A zygote takes as long to start as the rest of Ringfence takes to import, and does it in another process. So a command
+that knows that it will run code asks for one first of all; the native backend of the same home takes it over, with what
+was found out about cgroups meanwhile. There is no guest in it: it is what every parked worker is forked from.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+from ringfence.isolation.linux.cgroup_contract import CgroupHost
+from ringfence.isolation.linux.cgroups import look_around
+from ringfence.isolation.linux.outfit import outfit_in
+from ringfence.isolation.native.fork_server import ForkServer
+
+_Closed = TypeVar("_Closed", CgroupHost, ForkServer)
+_started: list[Ahead] = []
+
+
+class Ahead:
+    """A zygote without packages or preloaded modules that is being started, and the cgroups of this machine."""
+
+    def __init__(self, home: Path) -> None:
+        """Begin in a thread; whatever fails is told to whoever takes it over, as if it had failed for him."""
+        self.home = home
+        self.cgroups = look_around()
+        self.server: Future[ForkServer] = Future()
+        threading.Thread(target=self._start, name="ringfence-ahead", daemon=True).start()
+
+    def _start(self) -> None:
+        try:
+            counted = "memory" in self.cgroups.result().report.controllers
+            server = ForkServer(outfit_in(self.home, None, (), memory_is_counted=counted))
+        except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
+            self.server.set_exception(error)
+        else:
+            self.server.set_result(server)
+        threading.Event().wait()  # a launcher dies with the thread that made it
+
+    def let_go(self) -> None:
+        """Leave nothing of it behind; waits until it has started."""
+        _close(self.server)
+        _close(self.cgroups)
+
+
+def start(home: Path) -> None:
+    """Begin to start the zygote of a run in `home`, and end it with the process if nobody takes it over."""
+    _started.append(Ahead(home))
+    atexit.register(_let_go_of_all)
+
+
+def take(home: Path) -> Ahead | None:
+    """Return what was started for a run in `home`, if it was; it is the caller's now."""
+    for each in _started:
+        if each.home == home:
+            _started.remove(each)
+            return each
+    return None
+
+
+def _let_go_of_all() -> None:
+    while _started:
+        _started.pop().let_go()
+
+
+def _close(coming: Future[_Closed]) -> None:
+    if coming.exception() is None:
+        coming.result().close()
