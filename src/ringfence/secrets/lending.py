@@ -89,7 +89,10 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
                 loan = _loan(registry, tenant, entry, value)
                 env[_variable_name(ask)] = loan.placeholder
                 loans.append(loan)
-        values[ask.name] = value
+        if (
+            ask.way is not Way.BROKER
+        ):  # what a box never holds, its output cannot show: masking it would confirm a guess
+            values[ask.name] = value
         leases.append(Lease(ask.name, ask.way, entry.version, registry.fingerprint(tenant, ask.name, value)))
     return Lent(tuple(leases), _masks(values), env, inputs, tuple(loans))
 

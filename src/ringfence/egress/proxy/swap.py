@@ -37,7 +37,7 @@ class Loan:
     is_valid: Callable[[], bool] = field(repr=False)
     """Whether it may be used at this moment; may block."""
     masks: Masks = field(repr=False)
-    """What stands for the value in every spelling of it, and puts the placeholder there."""
+    """What puts the placeholder in the place of every spelling of the value."""
 
 
 class Swap:

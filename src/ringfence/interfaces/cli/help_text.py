@@ -45,7 +45,8 @@ _RUN_OPTIONS = """\
   --memory MB           memory limit in MiB
   --input PATH          a host file or directory, copied to /workspace/inputs/<name>; repeatable
   --env K=V             a variable for the program, which sees none of yours; repeatable
-  --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name
+  --secret NAME=env     a secret of this home for the program, as a variable; NAME=env:VARIABLE, NAME=file:name;
+                        NAME or NAME=broker:VARIABLE: put in by the proxy, and never in the box
   --allow-domain D      let the program reach the host D, or with *.D all below it, as far as the policy grants it;
                         repeatable; without it there is no network
   --artifacts DIR       write what the program left in /workspace/artifacts to DIR, which must be new or empty
