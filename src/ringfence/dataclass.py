@@ -38,12 +38,24 @@ class Field:
 class _Shape:
     """What the methods of a class go by; the standard library asks its `__dataclass_params__` for `frozen` too."""
 
-    __slots__ = ("fields", "frozen", "key", "slots")
+    __slots__ = ("_copied", "fields", "frozen", "key", "slots")
+
+    _copied: tuple[dict[str, int], Callable[[object], Any]] | None
 
     def __init__(self, fields: dict[str, Field], *, frozen: bool, slots: bool) -> None:
+        self._copied = None
         self.fields, self.frozen, self.slots = fields, frozen, slots
         compared = [each.name for each in fields.values() if each.compare]
         self.key: Callable[[object], Any] = operator.attrgetter(*compared) if compared else lambda _: ()
+
+    def copied(self) -> tuple[dict[str, int], Callable[[object], Any]]:
+        """Return where each value stands among those that `__init__` takes in their order, and what reads them all."""
+        if self._copied is None:
+            given = [each for each in self.fields.values() if each.init]
+            in_order = len(given) > 1 and not any(each.kw_only for each in given)  # of one, no tuple would be read
+            places = {each.name: place for place, each in enumerate(given)} if in_order else {}
+            self._copied = places, operator.attrgetter(*places) if places else lambda _: ()
+        return self._copied
 
 
 class _StandardFields:
@@ -261,6 +273,14 @@ def _lazy_fields(of: Any) -> tuple[Any, ...]:
 
 def _lazy_replace(of: T, /, **changes: Any) -> T:
     """Return an object like `of` with other values, made as every other is."""
+    shape = type(of).__dataclass_params__  # type: ignore[attr-defined]
+    if isinstance(shape, _Shape):
+        places, read = shape.copied()
+        if places.keys() >= changes.keys() and places:
+            values = list(read(of))
+            for name, value in changes.items():
+                values[places[name]] = value
+            return type(of)(*values)
     same = {each.name: getattr(of, each.name) for each in _lazy_fields(of) if each.init and each.name not in changes}
     return type(of)(**same, **changes)
 
