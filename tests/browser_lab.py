@@ -27,6 +27,14 @@ ADDRESSES = {WEB: "93.184.216.34", OTHER: "93.184.216.35", HIDDEN: "93.184.216.3
 GRANTED = (WEB, OTHER, INSIDE)
 
 
+_ACTING = """<!doctype html><title>acting</title><pre id=said></pre>BODY<img src=/hold><script>
+const say = (...words) => { said.textContent += words.join(' ') + '\\n'; };
+const attempt = async (what, act) => {
+  try { say(what, await act()); } catch (error) { say(what, error.name || error); } };
+(async () => { try { SCRIPT } finally { fetch('/done'); } })();
+</script>"""
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -37,6 +45,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", "0"))
         self.rfile.read(length)
         self._web.seen.append((self.command, self.headers.get("Host", ""), self.path))
+        if self.path == "/done":
+            self._web.done.set()
+        if self.path == "/hold":
+            self._web.done.wait(10)
         body, headers, status = self._web.pages.get(self.path.partition("?")[0], (b"no such page", {}, 404))
         self.send_response(status)
         for name, value in ({"Content-Type": "text/html; charset=utf-8"} | headers).items():
@@ -63,6 +75,7 @@ class Web:
     def __init__(self) -> None:
         self.pages: dict[str, tuple[bytes, dict[str, str], int]] = {}
         self.seen: list[tuple[str, str, str]] = []
+        self.done = threading.Event()
         self.canary: list[tuple[str, int]] = []
         self.dialled: list[tuple[str, int]] = []
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -76,6 +89,11 @@ class Web:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.pages[path] = (body.encode(), named, status)
         return f"http://{WEB}{path}"
+
+    def act(self, path: str, script: str, body: str = "") -> str:
+        """Have a page there that is not loaded before its script is done; what that says is in `#said`."""
+        self.done.clear()
+        return self.show(path, _ACTING.replace("BODY", body).replace("SCRIPT", script))
 
     def forget(self) -> None:
         self.pages.clear()
@@ -123,7 +141,7 @@ class BrowserLab:
     def __init__(self, **options: Any) -> None:
         self.web = Web()
         self.proxy = Proxy(resolve=self.web.resolve, make_socket=self.web.make_socket)
-        bounds = options.pop("bounds", Bounds(seconds=15))
+        bounds = options.pop("bounds", Bounds(seconds=25))
         self.browsers = ChromiumBrowsers(self.proxy, bounds, **options)
 
 

@@ -44,6 +44,9 @@ TRUST = {
     "PYTHONPATH": "/mnt/packages",
 }
 
+WITHOUT_MOUNTS = ("bwrap", "gvisor")
+"""They show no directories of the host: there the authority is an input of every run."""
+
 
 class Boxes:
     """Runs code with a way out to the lab."""
@@ -56,7 +59,7 @@ class Boxes:
         home.mkdir(mode=0o700)
         (trusted / "ca.pem").write_bytes(lab.ca.read_bytes())
         packages = site.getsitepackages()[0]
-        if isolation == "bwrap":  # which shows no directories of the host
+        if isolation in WITHOUT_MOUNTS:
             return
         (home / "config.toml").write_text(
             f'[workspace.ro_mounts]\nca = "{trusted}"\npackages = "{packages}"\n', encoding="utf-8"
@@ -80,7 +83,11 @@ class Boxes:
             async with ringfence.SandboxManager(
                 home=self.home, isolation=self.isolation, pool_size=0, policy_file=policy or self.policy()
             ) as manager:
-                env = {} if self.isolation == "bwrap" else {**TRUST, **more.pop("env", {})}
+                env = TRUST
+                if self.isolation in WITHOUT_MOUNTS:
+                    env = {name: path.replace("/mnt/ca", "/workspace/inputs") for name, path in TRUST.items()}
+                    more.setdefault("inputs", {"ca.pem": self.lab.ca.read_bytes()})
+                env = {**env, **more.pop("env", {})}
                 return await manager.execute_code(language, code, 40, env=env, allow_domains=tuple(allow), **more)
 
         return asyncio.run(once())

@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.net_lab import Names
 
-from ringfence.egress.proxy.connection import Patience
+from ringfence.egress.proxy.meter import Patience
 from ringfence.egress.proxy.proxy import Proxy
 from ringfence.executors.ways_out import WaysOut
 from ringfence.isolation.linux import kernel
@@ -194,7 +194,7 @@ class EgressLab:
         return Proxy(resolve=self.names, make_socket=self.internet.make_socket, patience=patience or Patience())
 
     def ways_out(self) -> WaysOut:
-        return WaysOut(self.proxy())
+        return WaysOut(self.proxy(), ca_file=self.ca)
 
     def close(self) -> None:
         for server in (*self.servers, *self.canaries):

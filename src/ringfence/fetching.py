@@ -39,4 +39,4 @@ class Fetching:
         from ringfence.dataclass import replace
 
         saved = await self.perform(FsWrite(save_as, outcome.content, overwrite=True))
-        return replace(outcome, out={**outcome.out, "saved_as": saved.out["path"]})
+        return replace(outcome, out={**outcome.out, "saved_as": saved.out["path"], "handle": saved.out["handle"]})

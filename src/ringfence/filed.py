@@ -16,6 +16,18 @@ class Filed:
     _session_id: str | None
     perform: Any
 
+    async def redeem(self, handle: str) -> bytes:
+        """Return the very bytes that the `handle` in an outcome's `out` stands for, as one more operation of reading.
+
+        Raises:
+            InvalidRequest: It is no handle, or nothing is there any more.
+            CapabilityBlocked: The file no longer holds these bytes, or the policy keeps contents out of results.
+        """
+        from ringfence.operation.handle import read_handle
+
+        found = read_handle(handle)
+        return found.require_same((await self.perform(found.read)).content)
+
     @property
     def workspace(self) -> ManagedWorkspace:
         """The session's files: read, write, list, diff, snapshot, restore, reset; each an operation of its own.

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.capability import budget
-from ringfence.dataclass import dataclass, field
+from ringfence.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ringfence.authority.taint import Tainted
@@ -210,11 +210,13 @@ class Destination:
     """`allowed`, `denied` by the rules, or `failed` by the network."""
     reason: str = ""
     method: str = ""
-    """Of a plain request, or `CONNECT`; nobody sees what is in a tunnel."""
+    """Of a request that was read, or `CONNECT`; nobody sees what is in a tunnel that was not opened."""
     address: str = ""
     count: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    secret: str = ""
+    """The name of the secret that was put in on the way out, or was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,15 @@ class ExecutionResult:
     """What went through the way out, of a run that had one."""
     tainted: Tainted | None = None
     """What untrusted content it comes after, or reached for itself, under a policy that asks."""
+    kept_in: str | None = None
+    """The directory of its workspace in which its output and artifacts are kept, of a run in a session."""
+    digests: Mapping[str, Any] | None = None
+    """What `out` says of output that the policy keeps out of results."""
+
+    def withheld(self) -> Self:
+        """Return the result without what the program said: what is left tells it from any other, and where it is."""
+        digests = {**self.out, "preview": ""}
+        return replace(self, stdout_raw=b"", stderr_raw=b"", value=None, digests=digests)
 
     @property
     def success(self) -> bool:
@@ -323,10 +334,15 @@ class ExecutionResult:
     @property
     def out(self) -> Mapping[str, Any]:
         """A digest view of the output, for records that must not hold content."""
+        if self.digests is not None:
+            return self.digests
         import hashlib  # not at the top: it is slow to import, and most runs are not asked for digests
 
+        digest = hashlib.sha256(self.stdout_raw).hexdigest()
+        handle = f"fs:0+{len(self.stdout_raw)}:{digest}:{self.kept_in}/stdout.txt"
         return {
-            "stdout_sha256": hashlib.sha256(self.stdout_raw).hexdigest(),
+            **({} if self.kept_in is None else {"handle": handle}),
+            "stdout_sha256": digest,
             "stderr_sha256": hashlib.sha256(self.stderr_raw).hexdigest(),
             "stdout_bytes": self.stdout_bytes,
             "stderr_bytes": self.stderr_bytes,

@@ -72,6 +72,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "pending": None if result.pending is None else result.pending.to_dict(),
         "network": None if result.network is None else _plain(asdict(result.network)),
         "tainted": None if result.tainted is None else result.tainted.to_dict(),
+        "kept_in": result.kept_in,
     }
 
 
@@ -95,6 +96,7 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
     }
     form["tasks_peak"] = result.tasks_peak
     form["value"] = result.value
+    form["digests"] = None if result.digests is None else dict(result.digests)
     return form
 
 
@@ -165,6 +167,8 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         exec_id=read_member(form, "exec_id", str),
         evidence_id=_maybe(form, "evidence_id", str),
         risk=_maybe(form, "risk", str),
+        kept_in=_maybe(form, "kept_in", str),
+        digests=None if form.get("digests") is None else read_object(form["digests"]),
         tainted=_tainted(form.get("tainted")),
     )
 
@@ -230,6 +234,7 @@ def _destination(form: Form) -> Destination:
     words = ("host", "decision", "reason", "method", "address")
     counts = ("port", "count", "bytes_in", "bytes_out")
     members: dict[str, Any] = {name: read_member(form, name, str) for name in words}
+    members["secret"] = _maybe(form, "secret", str) or ""
     return Destination(**(members | {name: read_member(form, name, int) for name in counts}))
 
 

@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.egress_box import Boxes
@@ -20,11 +21,21 @@ from ringfence.errors import CapabilityBlocked, Denied, QuotaExceeded
 from ringfence.outcome import Destination, ExecutionResult
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.needs("egress_lab")]
+IMAGES = {"docker": "docker_engine", "gvisor": "gvisor_image"}
+DOCKER = pytest.param("docker", marks=pytest.mark.needs("docker"))
+GVISOR = pytest.param("gvisor", marks=pytest.mark.needs("gvisor"))
+
+
+def also_in(*kinds: Any) -> pytest.MarkDecorator:
+    """Run a test in native boxes, and in those of other kinds, each of which starts slowly."""
+    return pytest.mark.parametrize("boxes", ["native", *kinds], indirect=True)
 
 
 FETCH = "fetch('{url}').then(r => r.text()).then(console.log)"
 # a Node that was parked has read its authorities already
 UNVERIFIED = "process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';"
+OPENED = "intercept_tls: true"
+either_way = pytest.mark.parametrize("more", ["", OPENED], ids=["tunnel", "opened"])
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +45,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EgressLab]:
 
 
 @pytest.fixture
-def boxes(tmp_path: Path, lab: EgressLab, monkeypatch: pytest.MonkeyPatch) -> Boxes:
-    return Boxes(tmp_path / "home", lab, monkeypatch)
+def boxes(request: pytest.FixtureRequest, tmp_path: Path, lab: EgressLab, monkeypatch: pytest.MonkeyPatch) -> Boxes:
+    kind = getattr(request, "param", "native")
+    if kind in IMAGES:
+        request.getfixturevalue(IMAGES[kind])
+    return Boxes(tmp_path / "home", lab, monkeypatch, isolation=kind)
 
 
 def said(result: ExecutionResult) -> str:
@@ -71,7 +85,9 @@ def test_a_client_reaches_a_granted_host(boxes: Boxes, scheme: str, language: st
     assert reached.bytes_out > 20
 
 
-def test_pip_installs_from_a_granted_index(boxes: Boxes, lab: EgressLab) -> None:
+@also_in(GVISOR)
+@either_way
+def test_pip_installs_from_a_granted_index(boxes: Boxes, lab: EgressLab, more: str) -> None:
     index = lab.directory / "simple" / "ringdemo"
     index.mkdir(parents=True, exist_ok=True)
     wheel = io.BytesIO()
@@ -86,11 +102,13 @@ def test_pip_installs_from_a_granted_index(boxes: Boxes, lab: EgressLab) -> None
     (index / "index.html").write_text('<a href="ringdemo-1.0-py3-none-any.whl">ringdemo-1.0-py3-none-any.whl</a>')
     install = "python -m pip install -q --target lib --disable-pip-version-check --no-cache-dir"
     script = f"{install} --index-url https://{WEB}/simple/ ringdemo && PYTHONPATH=lib python -c 'import ringdemo'"
-    assert said(boxes.run(script, "bash")) == "from a wheel"
+    assert said(boxes.run(script, "bash", policy=boxes.policy(more=more))) == "from a wheel"
 
 
+@either_way
 @pytest.mark.needs("node")
-def test_npm_installs_from_a_granted_registry(boxes: Boxes, lab: EgressLab) -> None:
+@also_in(DOCKER)
+def test_npm_installs_from_a_granted_registry(boxes: Boxes, lab: EgressLab, more: str) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in (
@@ -115,12 +133,14 @@ def test_npm_installs_from_a_granted_registry(boxes: Boxes, lab: EgressLab) -> N
         f"npm install --silent --no-audit --no-fund --no-update-notifier --registry https://{WEB}/ ringdemo "
         "&& node -e \"require('ringdemo')\""
     )
-    assert said(boxes.run(script, "bash")) == "from a tarball"
+    assert said(boxes.run(script, "bash", policy=boxes.policy(more=more))) == "from a tarball"
 
 
+@also_in(DOCKER, GVISOR)
+@either_way
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_git_clones_from_a_granted_host(boxes: Boxes, lab: EgressLab, tmp_path: Path, scheme: str) -> None:
-    work, bare = tmp_path / "work", lab.directory / f"{scheme}.git"
+def test_git_clones_from_a_granted_host(boxes: Boxes, lab: EgressLab, tmp_path: Path, scheme: str, more: str) -> None:
+    work, bare = tmp_path / "work", lab.directory / f"{scheme}{len(more)}-{boxes.isolation}.git"
     identity = ("-c", "user.name=lab", "-c", "user.email=lab@example.com")
     work.mkdir()
     (work / "file").write_text("from a repository\n")
@@ -132,10 +152,8 @@ def test_git_clones_from_a_granted_host(boxes: Boxes, lab: EgressLab, tmp_path: 
         ("-C", str(bare), "update-server-info"),
     ):
         subprocess.run(["git", *words], check=True, capture_output=True)
-    assert (
-        said(boxes.run(f"git clone -q {scheme}://{WEB}/{scheme}.git got && cat got/file", "bash"))
-        == "from a repository"
-    )
+    script = f"git clone -q {scheme}://{WEB}/{bare.name} got && cat got/file"
+    assert said(boxes.run(script, "bash", policy=boxes.policy(more=more))) == "from a repository"
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -147,7 +165,8 @@ def test_what_was_not_asked_for_is_not_reached_though_the_policy_grants_it(boxes
     assert (refused.reason, refused.address, refused.bytes_in, refused.bytes_out) == ("host", "", 0, 0)
 
 
-def test_bodies_arrive_whole_in_every_framing(boxes: Boxes, lab: EgressLab) -> None:
+@either_way
+def test_bodies_arrive_whole_in_every_framing(boxes: Boxes, lab: EgressLab, more: str) -> None:
     script = f"""
 set -e
 head -c 3000000 /dev/zero > big
@@ -158,7 +177,7 @@ curl -sSf --data-binary @big https://{WEB}/echo; echo
 curl -sSf -I http://{WEB}/size/1000000 | head -1 | tr -d '\\r'
 curl -sSf --proxytunnel http://{WEB}/
 """
-    lines = said(boxes.run(script, "bash")).split("\n")
+    lines = said(boxes.run(script, "bash", policy=boxes.policy(more=more))).split("\n")
     assert lines[1:] == ["3000000 bytes", "3000000 bytes", "3000000 bytes", "HTTP/1.1 200 OK", "hello"]
 
 
@@ -169,6 +188,7 @@ def test_a_redirect_is_a_request_of_its_own(boxes: Boxes) -> None:
     assert (SECOND, 80, "denied") in destinations(result)
 
 
+@also_in(DOCKER)
 def test_the_loopback_of_the_box_is_reached_without_the_proxy(boxes: Boxes) -> None:
     program = """
 import http.server, threading, urllib.request
@@ -254,16 +274,23 @@ def test_bytes_are_counted_and_cut_when_they_are_spent(boxes: Boxes) -> None:
     assert result.used.bytes_in == 102_400
 
 
+@also_in(DOCKER, GVISOR)
 def test_a_budget_is_drawn_on_by_what_comes_and_goes(boxes: Boxes) -> None:
     policy = boxes.policy()
     policy.write_text(f"{policy.read_text()}budgets: {{tenant: {{local: {{bytes_in: 50000}}}}}}\n")
-    script = f"curl -sS http://{WEB}/size/1000000 | wc -c"
-    first, second = boxes.run(script, "bash", policy=policy), None
+    program = f"""
+import http.client, urllib.request
+try:
+    print(len(urllib.request.urlopen('http://{WEB}/size/1000000').read()))
+except http.client.IncompleteRead as error:
+    print(len(error.partial))
+"""
+    first, second = boxes.run(program, policy=policy), None
     assert 0 < int(first.stdout) < 50_000
     assert first.network is not None
     assert first.network.bytes_in == 50_000
     with pytest.raises(QuotaExceeded):
-        second = boxes.run(script, "bash", policy=policy)
+        second = boxes.run(program, policy=policy)
     assert second is None
 
 

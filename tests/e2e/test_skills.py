@@ -371,8 +371,6 @@ async def test_a_service_refuses_a_call_that_is_none_and_tells_nothing_of_its_ma
             answered, problem = await asked(url, key, path, body)
             assert (answered, problem["reason"]) == (status, reason), path
             assert str(tmp_path) not in json.dumps(problem)
-        _, problem = await asked(url, key, "/skills/add.one/invoke", {"inputs": {"n": 1}}, **{"Idempotency-Key": "k"})
-        assert problem["reason"] == "not_in_this_version"
         unknown = [await asked(url, key, f"/skills/{name}") for name in ("no.such", "a..b", "is.broken", "..%2fa")]
         assert [status for status, _ in unknown] == [404, 404, 404, 404]
         assert unknown[0] == unknown[1] == unknown[2]

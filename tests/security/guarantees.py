@@ -35,4 +35,8 @@ GUARANTEES = {
     30: "Code under gVisor meets a kernel of its own, and whatever it multiplies into on the host stays in one cgroup.",
     31: "An AIO service is believed in nothing it did not do, and no session ever gets the instance of another.",
     32: "Code that was granted names reaches those and nothing else; without the proxy there is no network at all.",
+    33: "A page reaches the hosts that were granted and nothing else, writes nowhere, and is two boxes off the host.",
+    34: "What is in opened TLS is judged request by request, and a secret put into it never comes back to the box.",
+    36: "Who reached for untrusted content stays marked, whatever is renamed, left out, killed or given up afterwards.",
+    37: "A caller gets no role, box or mode but its key's and the service's, or stricter; no repository is written.",
 }

@@ -22,8 +22,8 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
 from ringfence.capability.net import NetHttp
 from ringfence.database.address import open_database
-from ringfence.egress.proxy.connection import Patience
 from ringfence.egress.proxy.ledger import Ledger
+from ringfence.egress.proxy.meter import Patience
 from ringfence.egress.proxy.proxy import Gate, Proxy
 from ringfence.egress.proxy.rules import Rules
 from ringfence.errors import IsolationUnavailable
@@ -159,6 +159,15 @@ except OSError as error:
     said['names'] = type(error).__name__
 """
 
+FETCH = """
+import sys, urllib.error, urllib.request as request
+for url in sys.argv[1:]:
+    try:
+        print(request.urlopen(url).status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
 TAKE_THE_DOOR = """
 def taken(address, *options):
     with socket.socket() as mine:
@@ -178,14 +187,9 @@ for name, address in (('same', ('127.0.0.1', 3128)), ('any', ('0.0.0.0', 3128)))
 """
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("native", marks=pytest.mark.needs("native")),
-        pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
-    ]
-)
-def boxes(request: pytest.FixtureRequest, tmp_path: Path, lab: EgressLab, monkeypatch: pytest.MonkeyPatch) -> Boxes:
-    return Boxes(tmp_path / "home", lab, monkeypatch, isolation=request.param)
+@pytest.fixture
+def boxes(backend: str, tmp_path: Path, lab: EgressLab, monkeypatch: pytest.MonkeyPatch) -> Boxes:
+    return Boxes(tmp_path / "home", lab, monkeypatch, isolation=backend)
 
 
 def ask(boxes: Boxes, program: str, *given: str, **options: Any) -> tuple[dict[str, Any], ExecutionResult]:
@@ -201,6 +205,7 @@ def test_whoever_ignores_the_proxy_reaches_nothing(boxes: Boxes, lab: EgressLab)
     said, result = ask(boxes, AROUND, PUBLIC, PUBLIC6, OTHER)
     assert said.pop("names") == "gaierror"
     unreachable = {"ENETUNREACH", "EADDRNOTAVAIL", "EPERM", "EAFNOSUPPORT", "EACCES", "ECONNREFUSED", "ENOENT"}
+    unreachable |= {"EHOSTUNREACH"}  # in the words of gVisor
     assert set(said.values()) <= unreachable
     assert (lab.reached_canaries, len(lab.seen)) == before
     assert result.network is not None
@@ -223,9 +228,9 @@ def test_a_door_in_another_network_than_the_boxs_own_is_not_opened() -> None:
 
 def test_names_are_resolved_by_the_proxy_and_only_when_they_are_granted(boxes: Boxes, lab: EgressLab) -> None:
     asked = len(lab.names.asked)
-    names = " ".join(f"http://leak-{n}.{HIDDEN}/" for n in range(5))
-    result = boxes.run(f"curl -sS -o /dev/null {names}; curl -sSf http://{WEB}/", "bash")
-    assert result.stdout.endswith("hello")
+    names = [f"http://leak-{n}.{HIDDEN}/" for n in range(5)]
+    result = boxes.run(FETCH, args=(*names, f"http://{WEB}/"))
+    assert result.stdout.split() == [*["403"] * 5, "200"]
     assert lab.names.asked[asked:] == [WEB]
 
 
@@ -623,9 +628,19 @@ while True:
     assert not result.network.complete
 
 
+def _is_connection(fd: str) -> bool:
+    """Whether it is one end of a connection: pools of other tests open and close descriptors meanwhile."""
+    try:
+        with socket.socket(fileno=os.dup(int(fd))) as end:
+            is_inet = end.family in (socket.AF_INET, socket.AF_INET6)
+            return is_inet and not end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError:
+        return False
+
+
 def test_nothing_is_left_when_a_gate_is_closed(lab: EgressLab) -> None:
     def held() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return sum(map(_is_connection, os.listdir("/proc/self/fd")))
 
     warm = Door(lab, RULES)
     warm.say(get(f"http://{WEB}/"))
@@ -639,19 +654,31 @@ def test_nothing_is_left_when_a_gate_is_closed(lab: EgressLab) -> None:
     door.close()
     for end in ends:
         end.close()
-    assert held() <= before
+    while held() > before:  # the lab's servers are threads of this process, and hear of the end a little later
+        threading.Event().wait(0.01)
 
 
 # --- the record ---
 
 
 def test_every_decision_is_in_the_evidence_and_nothing_of_what_was_said(boxes: Boxes) -> None:
-    script = f"""
-curl -sS -o /dev/null 'http://{WEB}/path-of-the-run?token=query-of-the-run' -H 'X-Secret: header-of-the-run'
-curl -sS -o /dev/null 'http://{HIDDEN}/path-of-the-run'
-curl -sS -o /dev/null -d body-of-the-run https://{WEB}/echo
+    program = f"""
+import http.client, urllib.request as request
+def proxied():
+    return http.client.HTTPConnection('127.0.0.1', 3128, timeout=20)
+plain = proxied()
+plain.request('GET', 'http://{WEB}/path-of-the-run?token=query-of-the-run', headers={{'X-Secret': 'header-of-the-run'}})
+print(plain.getresponse().status)
+other = proxied()
+other.request('GET', 'http://{HIDDEN}/path-of-the-run')
+print(other.getresponse().status)
+tunnel = http.client.HTTPSConnection('127.0.0.1', 3128, context=__import__('ssl')._create_unverified_context())
+tunnel.set_tunnel('{WEB}', 443)
+tunnel.request('POST', '/echo', b'body-of-the-run')
+print(tunnel.getresponse().status)
 """
-    result = boxes.run(script, "bash")
+    result = boxes.run(program)
+    assert result.stdout.split() == ["404", "403", "200"], result.stderr
     database = open_database(boxes.home)
     try:
         with reading(database) as reader:

@@ -21,7 +21,7 @@ from ringfence.errors import InvalidRequest, QuotaExceeded, RingfenceError
 from ringfence.journal.reader import reading
 from ringfence.workspaces.registered import MOST_REPOSITORIES, repositories
 
-pytestmark = [pytest.mark.guarantee(1, 2, 16, 21), pytest.mark.needs("native")]
+pytestmark = [pytest.mark.guarantee(1, 2, 16, 21, 37), pytest.mark.needs("native")]
 PASSWORD = "hunter2-of-the-remote"
 
 
@@ -175,8 +175,8 @@ def test_files_that_are_there_are_never_replaced_by_a_copy(service: Service, key
 @pytest.mark.parametrize("name", ["../app", "/srv/app", "", "App", "app\n", "a" * 64, "app/../app"])
 def test_a_request_names_no_path_of_the_host(service: Service, keys: dict[str, str], name: str) -> None:
     assert check_out(service, keys["acme"], "paths", name).status == 422
-    operation = {"project_id": "paths", "op": {"op": "ws_checkout", "repository": name}}
-    assert service.ask("POST", "/sandbox/ops", operation, key=keys["acme"]).status in (400, 422)
+    operation = {"project_id": "paths", "operation": {"op": "ws_checkout", "repository": name}}
+    assert service.ask("POST", "/sandbox/ops", operation, key=keys["acme"]).reason == "invalid_operation"
 
 
 async def attempt(home: Path, **limits: Any) -> RingfenceError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command_line import ringfence as ringfence_command
 
 import ringfence
 from ringfence.clock import SystemClock
@@ -154,6 +155,25 @@ def test_a_revoked_secret_is_lent_to_nobody_from_that_moment(run: Run, home: Pat
     with pytest.raises(RingfenceError) as caught:
         run("print(1)", secrets=["TOKEN=env"])
     assert caught.value.reason == "unknown_secret"
+
+
+@pytest.mark.guarantee(20)
+def test_for_a_whole_conversation_it_is_lent_only_where_policy_and_a_person_say_so(home: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "lasting.yaml"
+    policy.write_text("secrets: {TOKEN: {scope: conversation}, PROXIED: {}}\n")
+    ask = ("run", "--policy", str(policy), "-c", "import os; print(os.environ['TOKEN'])")
+    asked = ringfence_command(home, *ask, "--secret", "TOKEN=env@conversation")
+    assert (asked.returncode, asked.stdout) == (4, "")
+    assert "consent_required" in asked.stderr
+    assert "the secret TOKEN for the whole conversation: a person has to agree to this very call" in asked.stderr
+    denied = ringfence_command(home, *ask, "--secret", "PROXIED=env@conversation")
+    assert denied.returncode == 3
+    assert "the policy lends the secret PROXIED for one run: see scope under secrets" in denied.stderr
+    wrong = ringfence_command(home, *ask, "--secret", "TOKEN=env@week")
+    assert (wrong.returncode, "invalid_secret" in wrong.stderr) == (2, True)
+    told = ringfence_command(home, "evidence", "list").stdout
+    assert told.count("denied") == 2
+    assert VALUE.encode() not in everything_in(home)
 
 
 @pytest.mark.guarantee(20)

@@ -31,6 +31,7 @@ _HELD_BY = {
     "artifact_bytes": _HOST,
     "artifact_count": _HOST,
     "artifact_depth": _HOST,
+    "max_concurrency": _HOST,
     "safety": "guard",
     "isolation": _KERNEL,
     "critical_isolation": _KERNEL,
@@ -39,6 +40,7 @@ _HELD_BY = {
     "mime_allow": "proxy",
     "env_allow": _HOST,
     "output_inline": _HOST,
+    "intercept_tls": "proxy",
     "commit": _HOST,
     "denied_changes": _HOST,
     # what a program is called says little about what it does

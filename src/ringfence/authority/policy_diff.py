@@ -99,6 +99,11 @@ def _others(before: PolicyView, after: PolicyView, change: Any) -> Iterator[Chan
         yield change(
             "output_inline", before.output_inline, after.output_inline, after.output_inline, before.output_inline
         )
+    if before.intercept_tls != after.intercept_tls:
+        # it opens hosts that are granted in part, and secrets of the host to code
+        yield change(
+            "intercept_tls", before.intercept_tls, after.intercept_tls, after.intercept_tls, before.intercept_tls
+        )
     if before.env_allow != after.env_allow:
         had, has = before.env_allow, after.env_allow
         wider = has is None or (had is not None and bool(has - had))

@@ -123,6 +123,12 @@ def _method(value: object) -> str:
     return value
 
 
+def _url_path(value: object) -> str:
+    from ringfence.capability.url_path import path_pattern
+
+    return path_pattern(value)
+
+
 def _verb(value: object) -> str:
     from ringfence.capability.browser import VERBS
 
@@ -164,6 +170,7 @@ SCALAR_KEYS: dict[str, Read] = {
     "isolation": word(IsolationLevel),
     "critical_isolation": word(IsolationLevel),
     "output_inline": flag,
+    "intercept_tls": flag,
     "commit": word(Commit),
     **{key: read for key, (_, read) in LIMIT_KEYS.items()},
 }
@@ -175,6 +182,7 @@ LIST_KEYS: dict[str, Read] = {
     "allowed_commands": _command,
     "allowed_methods": _method,
     "allowed_ports": port,
+    "allowed_url_paths": _url_path,
     "supported_languages": _language,
     "browser_scope": _verb,
     "mime_allow": _named(_MIME, "a media type such as application/json or text/*"),

@@ -43,6 +43,8 @@ class PolicyView:
     env_allow: frozenset[str] | None
     allowed_commands: tuple[str, ...] | None
     output_inline: bool
+    intercept_tls: bool
+    """Whether what code in a box says over TLS is read by the host, and judged."""
     budget: Budget
     lasting_secrets: frozenset[str]
     commit: Commit
@@ -83,6 +85,7 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         env_allow=frozenset(values["env_allow"]) if "env_allow" in values else None,
         allowed_commands=tuple(values["allowed_commands"]) if "allowed_commands" in values else None,
         output_inline=values.get("output_inline", True),
+        intercept_tls=values.get("intercept_tls", False),
         budget=values.get("budget", INHERITED),
         lasting_secrets=frozenset(secret.name for secret in policy.secrets if secret.scope == "conversation"),
         commit=values.get("commit", Commit.ALWAYS),
@@ -196,6 +199,7 @@ def _files(values: Mapping[str, Any]) -> list[Any]:
 def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
     from ringfence.capability.browser import READING, BrowserUse
     from ringfence.capability.net import NetHttp
+    from ringfence.capability.url_path import EVERY_PATH
 
     hosts = values.get("allowed_domains", policy.network.allowed or ())
     known = TOOLS.get(tool)
@@ -203,9 +207,10 @@ def _network(policy: Policy, values: Mapping[str, Any], tool: str) -> list[Any]:
     usual = METHODS if known is not None and "code.run" in known.kinds else DEFAULT_METHODS
     methods = frozenset(values.get("allowed_methods", usual))
     ports = values.get("allowed_ports", (None,))
+    paths = frozenset(values.get("allowed_url_paths", EVERY_PATH))
     return [
         BrowserUse(frozenset(values.get("browser_scope", READING))),
-        *(NetHttp(host, port, None, methods) for host in hosts for port in ports),
+        *(NetHttp(host, port, None, methods, paths) for host in hosts for port in ports if paths),
     ]
 
 

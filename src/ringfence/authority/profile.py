@@ -88,11 +88,15 @@ class Profile:
     rules: tuple[Rule, ...] = ()
     allowed_commands: tuple[str, ...] | None = None
     output_inline: bool = True
+    intercept_tls: bool = False
+    """Whether what code in a box says over TLS is read by the host, and judged request by request."""
     commit: Commit = Commit.ALWAYS
     """What becomes of what a run changes in its project."""
     budget: Budget = INHERITED
     scope_budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
     """What the policy gives each tenant, user or session, by scope and name."""
+    concurrency: int | None = None
+    """How many calls of the tool may run at once for the tenant and role; nothing where nobody said so."""
     expires_at: int | None = None
     dangers: tuple[str, ...] = ()
     refusal: str | None = None
@@ -105,6 +109,8 @@ class Profile:
     sources: Sources | None = None
     taint: TaintPolicy | None = None
     """What holds once untrusted content was reached for; nothing where the policy has no such section."""
+    lasting_secrets: frozenset[str] = frozenset()
+    """The secrets that may be asked for once for a whole conversation; a person has to agree even so."""
     confined: bool = False
     """Whether what a run leaves is held against the capabilities: a skill writes where its manifest says so."""
 
@@ -179,6 +185,7 @@ class Profile:
             "tool_name": self.tool_name,
             # not where nobody asks: profiles from before there was such a question keep their hashes
             **({} if self.commit is Commit.ALWAYS else {"commit": str(self.commit)}),
+            **({"intercept_tls": True} if self.intercept_tls else {}),
             **({} if self.taint is None else {"taint": self.taint.to_json()}),
             **({} if self._plain_critical else {"critical_isolation": str(self.critical_isolation)}),
         }

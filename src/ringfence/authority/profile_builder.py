@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 SYSTEM: Final = Ceiling()
 NO_REQUEST: Final = Request()
 _MOST_KEPT = 1024
+_AT_ONCE = "max_concurrency"
 
 
 class ProfileBuilder:
@@ -159,15 +160,18 @@ class ProfileBuilder:
             rules=(*policy.policy.rules, *policy.policy.approvals),
             allowed_commands=view.allowed_commands,
             output_inline=view.output_inline,
+            intercept_tls=view.intercept_tls,
             commit=commit_of(layers),
             budget=budget_of(layers),
             scope_budgets=policy.policy.budgets,
+            concurrency=next((row.value for row in rows if row.setting == _AT_ONCE and row.layer != "default"), None),
             dangers=dangers(layers, capabilities, denials),
             refusal=refusal,
             clamped=clamped,
             manifest_version=manifest.version if manifest else "",
             confined=bool(manifest and manifest.runtime),
             taint=policy.policy.taint,
+            lasting_secrets=view.lasting_secrets,
             policy_version_hash=policy.policy_version_hash,
         )
         return replace(profile, profile_hash=digest(profile.normal_form()))
@@ -299,6 +303,7 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
         _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
         _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
         _alone("output_inline", True, view.output_inline, layers),
+        _alone("intercept_tls", False, view.intercept_tls, layers),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ringfence.bench.latency import cold, javascript, neighbours, preload, unpar
 from ringfence.bench.law import law
 from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.machine import machine
+from ringfence.bench.pages import browser_open
 from ringfence.bench.proof import evidence, journal
 from ringfence.bench.report import Report
 from ringfence.bench.snapshots import snapshots
@@ -41,6 +42,7 @@ CASES: dict[str, Case] = {
     "docker": docker,
     "gvisor": gvisor,
     "egress": way_out,
+    "browser_open": browser_open,
     "neighbours": neighbours,
 }
 

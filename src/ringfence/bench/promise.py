@@ -116,6 +116,9 @@ EGRESS_LATENCY = Promise(
 EGRESS_TUNNELS = Promise(
     "egress_tunnels", "of 500 tunnels at once: unfinished, and descriptors left", 0, unit="of both"
 )
+BROWSER_OPEN = Promise(
+    "browser_open", "a page opened and pictured in a boxed browser, p50, to bare Playwright", 1.5, unit="x playwright"
+)
 
 PROMISES = (
     WARM_P50,
@@ -152,4 +155,5 @@ PROMISES = (
     EGRESS_RATE,
     EGRESS_LATENCY,
     EGRESS_TUNNELS,
+    BROWSER_OPEN,
 )

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from ringfence.dataclass import dataclass
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.rules import Rules
+from ringfence.errors import InvalidRequest
 from ringfence.outcome import Network
 
 MIB: Final = 1024 * 1024
@@ -33,8 +34,12 @@ class Bounds:
     pids: int = 512
     """Processes and threads: an idle Chromium with one page has about 150."""
     cpus: float = 2.0
-    disk_bytes: int = 128 * MIB
+    disk_bytes: int = 256 * MIB
     """Of everything the browser writes, which is memory."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.width <= WIDEST and 0 < self.height <= HIGHEST):
+            raise InvalidRequest(f"a viewport has at most {WIDEST} by {HIGHEST} pixels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ class Opened:
     hops: tuple[str, ...] = ()
     """The addresses of the redirects before `url`, in order."""
     blocked: tuple[str, ...] = ()
-    """What was refused, each kind once: `download`, `method`, `popup`, `dialog`, `scheme`, `websocket`, …"""
+    """What was refused since the last time, each kind once: `download`, `method`, `popup`, `dialog`, `scheme`; and
+    `load` when something of the page was still on its way when its time was over."""
 
 
 class Extract(StrEnum):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ringfence.browser import world
 from ringfence.browser.driver import Driver
 from ringfence.browser.picture import checked_png, clip
-from ringfence.browser.port import Bounds, Extract, Opened
+from ringfence.browser.port import HIGHEST, WIDEST, Bounds, Extract, Opened
 from ringfence.browser.refused import refused
 from ringfence.browser.room import Room
 from ringfence.browser.selectors import plain_css
@@ -60,6 +60,7 @@ class ChromiumTab:
         self._failures: list[str] = []
         self._stirred, self._settled = asyncio.Event(), asyncio.Event()
         self.busy = 0
+        self.box = room.box
         room.page.on("request", self._on_request)
         room.page.on("requestfailed", self._on_failure)
         room.page.on("response", self._on_response)
@@ -69,6 +70,11 @@ class ChromiumTab:
     def alive(self) -> bool:
         """Whether it can still be used."""
         return self._closing is None and not self._room.gone.done()
+
+    @property
+    def url(self) -> str:
+        """Where the page is now."""
+        return self._room.page.url[:_MOST_URL]
 
     async def open(self, url: str, seconds: float) -> Opened:
         """Go to `url`.
@@ -92,6 +98,17 @@ class ChromiumTab:
         """Return a picture."""
         chosen = None if selector is None else plain_css(selector)
         return await self._do(self._screenshot(chosen, full_page), self._bounds.seconds)
+
+    async def resize(self, width: int | None, height: int | None) -> None:
+        """Give the viewport another size.
+
+        Raises:
+            CapabilityBlocked: It would be larger than any screen that is shown here.
+        """
+        size = width or self._bounds.width, height or self._bounds.height
+        if size[0] > WIDEST or size[1] > HIGHEST:
+            raise CapabilityBlocked(f"a viewport is at most {WIDEST} by {HIGHEST}", reason="viewport")
+        await self._do(self._resize(*size), self._bounds.seconds)
 
     async def click(self, selector: str) -> Opened:
         """Click what `selector` finds first."""
@@ -162,7 +179,6 @@ class ChromiumTab:
     async def _open(self, url: str, seconds: float) -> Opened:
         from playwright.async_api import Error
 
-        self._room.guard.take()
         until = asyncio.get_running_loop().time() + seconds
         for _ in range(_MOST_INTERRUPTIONS):
             try:
@@ -223,8 +239,10 @@ class ChromiumTab:
         wanted = clip(where, self._bounds.picture_pixels)
         return checked_png(base64.b64decode(await self._room.world.picture(wanted)), wanted)
 
+    async def _resize(self, width: int, height: int) -> None:
+        await self._room.page.set_viewport_size({"width": width, "height": height})
+
     async def _click(self, selector: str) -> Opened:
-        self._room.guard.take()
         box = await self._room.world.call(world.RECTANGLE, selector=selector, scroll=True)
         self._stirred.clear()
         self._settled.clear()

@@ -35,7 +35,7 @@ _HOMES: dict[str, tuple[str, str, frozenset[str]]] = {
     "FsRead": ("fs", "fs.read", frozenset({"path", "only"})),
     "FsWrite": ("fs", "fs.write", frozenset({"path", "only"})),
     "FsList": ("fs", "fs.list", frozenset({"path", "only"})),
-    "NetHttp": ("net", "net.http", frozenset({"host", "port", "scheme", "methods"})),
+    "NetHttp": ("net", "net.http", frozenset({"host", "port", "scheme", "methods", "paths"})),
     "BrowserUse": ("browser", "browser.use", frozenset({"scope"})),
     "ProcExec": ("process", "proc.exec", frozenset({"tool", "templates"})),
     "TmpUse": ("exact", "tmp.use", frozenset()),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from ringfence.client.forms import Asking, GrantInUse, process_form
-from ringfence.client.service import RUN_SECONDS, Service
+from ringfence.client.service import RUN_SECONDS, Service, new_key
 from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.operation.code import CodeRun
@@ -91,13 +91,19 @@ class Remote:
         return outcome
 
     async def call(
-        self, method: str, target: str, form: Mapping[str, Any] | None = None, *, repeatable: bool = False
+        self,
+        method: str,
+        target: str,
+        form: Mapping[str, Any] | None = None,
+        *,
+        repeatable: bool = False,
+        key: str | None = None,
     ) -> Any:
-        """Ask for something of the service, with JSON for JSON."""
+        """Ask for something of the service, with JSON for JSON; what has a `key` may be sent twice and happens once."""
         asking = self._asking
         _, answer = await self.wait(
             lambda stop: self._service.call(
-                method, target, form, asking=asking, repeatable=repeatable, seconds=RUN_SECONDS, stop=stop
+                method, target, form, asking=asking, repeatable=repeatable, key=key, seconds=RUN_SECONDS, stop=stop
             )
         )
         return answer
@@ -116,7 +122,7 @@ class Remote:
 
         asking = self._within(request)
         form = process_form(operation, asking, terminal=terminal, idle_timeout=idle_timeout, interpreter=interpreter)
-        return RemoteProcess(self, read_info(await self.call("POST", "/sandbox/processes", form)))
+        return RemoteProcess(self, read_info(await self.call("POST", "/sandbox/processes", form, key=new_key())))
 
     async def processes(self) -> list[ProcessInfo]:
         """List the processes of the service that the caller may know of."""

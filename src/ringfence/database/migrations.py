@@ -228,6 +228,20 @@ def _service(d: Dialect) -> tuple[str, ...]:
     )
 
 
+def _answers(d: Dialect) -> tuple[str, ...]:
+    return (
+        # what an idempotency key stands for that is not an execution; without a status it has not been answered
+        f"""
+        CREATE TABLE service_answer (
+            tenant {d.text} NOT NULL, key_digest {d.text} NOT NULL, digest {d.text} NOT NULL,
+            created_ms {d.integer} NOT NULL, size {d.integer} NOT NULL, status {d.integer}, headers {d.text},
+            body {d.blob}, PRIMARY KEY (tenant, key_digest)
+        ) {d.keyed}
+        """,
+        "CREATE INDEX service_answer_created ON service_answer (created_ms)",
+    )
+
+
 def _taint(d: Dialect) -> tuple[str, ...]:
     # the first execution that marked a name stays the one: a mark is never changed, and never taken back
     return (
@@ -238,6 +252,10 @@ def _taint(d: Dialect) -> tuple[str, ...]:
         ) {d.keyed}
         """,
     )
+
+
+def _roles(d: Dialect) -> tuple[str, ...]:
+    return (f"ALTER TABLE api_key ADD COLUMN role {d.text}",)
 
 
 def _sandbox_execs(d: Dialect) -> str:
@@ -298,6 +316,6 @@ _OWN_INDEXES = {
         "task_id", "turn_id", "conversation_id", "project_id", "skill_id", "user_id", "space_id", "outcome",
     )
 }  # fmt: skip
-_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service, _taint)
+_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service, _taint, _answers, _roles)
 VERSION: Final = len(_STEPS)
 """The newest version of the schema that this release knows."""

@@ -72,6 +72,8 @@ _LIKE_ITS_CODE = Reason("")
 _UNDER_ANY_CODE = {"consent_required": Reason("a person has to agree first", exit_code=4)}
 
 _PERMISSION_DENY = {
+    "role": Reason("a request names another role than the one its key was made for"),
+    "key_void": Reason("the key that asked for it was revoked or has expired before it began"),
     "not_granted": Reason("no grant allows this operation"),
     "no_key": Reason("the request brought no API key, or none that is valid here and now", http_status=401),
     "access": Reason("the API key is for something else than this"),
@@ -211,7 +213,10 @@ _BUDGET_EXCEEDED = {
     "workspace_disk": Reason("the session's files would outgrow their quota"),
     "project_artifacts": Reason("the artifacts of a project would outgrow their quota; old ones can be pruned"),
     "secrets": Reason("a tenant has as many secrets as it may"),
+    "keys": Reason("there are as many API keys as a service may have"),
+    "packages": Reason("a tenant has as many package environments of its own as it may"),
     "projects": Reason("a tenant has as many projects as it may"),
+    "idempotency_keys": Reason("a tenant has as many idempotency keys as it may", retryable=True),
     "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),
     "artifacts": Reason("the artifacts are more than are taken over; those left out are named"),
     "tmp_space": Reason("the temporary space is too small for this, or none is left to give"),
@@ -302,6 +307,8 @@ _VALIDATION_FAILED = {
     "limit_exceeds_ceiling": Reason("a limit is beyond what the system allows", http_status=403),
     "wrong_command": Reason("the command or its arguments are none that the kind of execution has", http_status=400),
     "idempotency_mismatch": Reason("the idempotency key was used for another request", http_status=409),
+    "unanswered": Reason("what the idempotency key stands for was begun, and its answer is not known", http_status=409),
+    "shown_once": Reason("what is made is shown once and kept nowhere, so it takes no idempotency key"),
     "unknown_language": Reason("there is no such language"),
     "unknown_isolation": Reason("there is no such isolation"),
     "unknown_security_mode": Reason("there is no such security mode"),

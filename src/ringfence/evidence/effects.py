@@ -31,7 +31,9 @@ MOST_NAME_CHARACTERS: Final = 512
 _WORKSPACE: Final = "/workspace"
 _EXACT: Final = 2**53  # what every JSON reader keeps
 _DESTINATION: Final = ("host", "port", "method", "address", "status", "bytes_in", "bytes_out", "decision")
-_OF_A_BOX: Final = (*("host", "port", "method", "address", "bytes_in", "bytes_out", "decision", "reason", "count"),)
+_OF_A_BOX: Final = (
+    *("host", "port", "method", "address", "bytes_in", "bytes_out", "decision", "reason", "count", "secret"),
+)
 # The boxes that are built around an empty network namespace; another kind may have a route in its own.
 _WITHOUT_ROUTE: Final = frozenset({SandboxType.NATIVE, SandboxType.BWRAP, SandboxType.DOCKER, SandboxType.GVISOR})
 _OF_NOTHING: Final = {"algo": "sha256", "b64": "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", "size": 0}

@@ -18,7 +18,14 @@ from ringfence.authority.profile import Profile
 from ringfence.browser.port import Browsers, Extract, Opened, Tab
 from ringfence.dataclass import dataclass, field
 from ringfence.egress.proxy.reading import reading_rules
-from ringfence.errors import CapabilityBlocked, ExecutionFailed, InvalidRequest, RingfenceError, TimedOut
+from ringfence.errors import (
+    CapabilityBlocked,
+    ExecutionFailed,
+    InvalidRequest,
+    RingfenceError,
+    TimedOut,
+    Unavailable,
+)
 from ringfence.executors.page_ledger import PageLedger
 from ringfence.guard import browsing
 from ringfence.guard.browsing import WINDOW_MS, History
@@ -42,6 +49,7 @@ PICTURE: Final = "screenshot.png"
 _MOST_PREVIEW: Final = 2000
 _MOST_TITLE: Final = 300
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
+_MEMBER: Final = {Extract.TEXT: "text", Extract.LINKS: "links", Extract.TREE: "nodes", Extract.FIELDS: "fields"}
 _Key = tuple[str, str]
 _Turns = WeakValueDictionary[_Key, asyncio.Lock]
 KeepPicture = Callable[[ExecCtx, Artifact], Awaitable[str]]
@@ -55,6 +63,7 @@ class _Page:
     tab: Tab
     backend: str
     basis: object
+    rules: Rules
     ledger: PageLedger
     url: str = ""
     steps: int | None = None
@@ -109,6 +118,7 @@ class BrowserExecutor:
             else:
                 page = _same(page, ctx.profile)
                 self._require(ctx.profile, operation, key, page)
+            await self._still(key, page)
             return await self._acted(ctx, key, page, operation)
 
     def _require(self, profile: Profile, operation: Browsing, key: _Key, page: _Page | None) -> None:
@@ -127,9 +137,20 @@ class BrowserExecutor:
         tenant, session = key
         rules: Rules = reading_rules(profile, _hosts(profile, operation), nat64=self._nat64)
         tab = await self._browsers().tab(session, tenant, rules, ledger)
-        page = _Page(tab, operation.backend, basis, ledger)
+        page = _Page(tab, operation.backend, basis, rules, ledger)
         self._sessions.pages[key] = page
         return page
+
+    async def _still(self, key: _Key, page: _Page) -> None:
+        """Say that the page is in use; one that is no longer its session's was closed in the meantime.
+
+        Raises:
+            Unavailable: It is gone.
+        """
+        tenant, session = key
+        if await self._browsers().tab(session, tenant, page.rules, page.ledger) is not page.tab:
+            await self._drop(key)
+            raise Unavailable("the page is gone", reason="browser_crashed", fix="open it again")
 
     async def _acted(self, ctx: ExecCtx, key: _Key, page: _Page, operation: Browsing) -> BrokerOutcome:
         limits = ctx.profile.limits
@@ -257,13 +278,14 @@ def _led(page: _Page, opened: Opened, *, inline: bool) -> dict[str, Any]:
 
 
 def _extracted(page: _Page, what: Extract, found: Any, *, inline: bool) -> tuple[dict[str, Any], bytes]:
-    is_text = what is Extract.TEXT
-    content = (found if is_text else json.dumps(found, ensure_ascii=False)).encode("utf-8", "replace")
+    is_text, taken = what is Extract.TEXT, found[_MEMBER[what]]
+    content = (taken if is_text else json.dumps(taken, ensure_ascii=False)).encode("utf-8", "replace")
     return {
         "url": page.tab.url,
         "what": str(what),
         "media_type": "text/plain; charset=utf-8" if is_text else "application/json",
         "bytes": len(content),
+        "truncated": found["truncated"],
         "digest": Digest.of(content).to_dict(),
         "preview": content[: _MOST_PREVIEW * 4].decode("utf-8", "replace")[:_MOST_PREVIEW] if inline else "",
     }, content

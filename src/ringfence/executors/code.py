@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,20 +11,22 @@ from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Profile
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import replace
-from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable
+from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable, RingfenceError
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.executors.leases import tell_leases
 from ringfence.executors.shares import shares
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
+from ringfence.operation.secret import Way
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.ports import Begin, Ending, ExecCtx, Harvest, Job, Keeping, Worker, WorkerLost, WorkerSpec
 from ringfence.risk.choosing import kind_for, why
 from ringfence.risk.isolation import isolation_of
 
 if TYPE_CHECKING:  # most engines neither open a way out nor lend anything
-    from ringfence.egress.proxy.proxy import Gate
+    from ringfence.egress.proxy.inspection import Inspection
+    from ringfence.egress.proxy.swap import Loan
     from ringfence.executors.ways_out import WaysOut
     from ringfence.masking import Masks
     from ringfence.operation.secret import SecretAsk
@@ -90,9 +92,14 @@ class CodeExecutor:
             spec = replace(spec, egress=True)
             most_output = shares(ctx.most_output, profile.limits)[0]
         env, inputs, masks = operation.env, operation.inputs, None
+        loans: tuple[Loan, ...] = ()
         if operation.secrets:
             lent = await self._lent(ctx, operation)
-            env, inputs, masks = {**env, **lent.env}, {**inputs, **lent.inputs}, lent.masks
+            env, inputs, masks, loans = {**env, **lent.env}, {**inputs, **lent.inputs}, lent.masks, lent.loans
+        inspection = None
+        if operation.domains and profile.intercept_tls:
+            inspection = await in_a_thread(profile.tenant, self._out.inspect, profile, operation.domains, loans)
+            env, inputs = trusting(inspection, env, inputs)
         program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
         job = Job(*program, profile.limits, most_output, cwd, masks)
@@ -105,7 +112,9 @@ class CodeExecutor:
                 require_isolation(worker, profile)
                 if operation.files or inputs:
                     await in_a_thread(profile.tenant, worker.place, operation.files, inputs)
-                way_out = self._way_out(ctx, operation, worker) if operation.domains else None
+                way_out = None
+                if operation.domains:
+                    way_out = self._out.open(worker, ctx, operation.domains, inspection)
                 network = None
                 try:
                     ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
@@ -115,7 +124,13 @@ class CodeExecutor:
                         ctx.reached.append(network)
                 harvest = Harvest()
                 if worker.left_files():
-                    harvest = await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
+                    try:
+                        harvest = await in_a_thread(
+                            profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks)
+                        )
+                    except RingfenceError as error:
+                        error.done = result_of(ctx.exec_id, worker, ending, harvest, profile)  # it ran, and is charged
+                        raise
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile)
                 if network is not None:
                     result = replace(result, network=network)
@@ -136,15 +151,17 @@ class CodeExecutor:
         """Return the secrets for this one run, once it is written down that it has them within reach."""
         if self._lend is None:
             raise CapabilityBlocked("nothing here lends secrets", reason="executor_disabled")
+        require_proxy(ctx.profile, operation)
         await ctx.begun()  # a source may be asked over the network
         lent: Lent = await in_a_thread(ctx.profile.tenant, self._lend, ctx.profile.tenant or LOCAL, operation.secrets)
         await tell_leases(ctx, lent)
         return lent
 
-    def _way_out(self, ctx: ExecCtx, operation: CodeRun, worker: Worker) -> Gate:
+    @property
+    def _out(self) -> WaysOut:
         if self._ways_out is None:
             raise InternalError("this engine has no way out of a box")
-        return self._ways_out().open(worker, ctx, operation.domains)
+        return self._ways_out()
 
 
 def is_made_for_the_run(spec: WorkerSpec) -> bool:
@@ -178,6 +195,33 @@ def require_terminal(language: Language) -> None:
             reason="no_terminal",
             fix="start a bash command that runs `node`",
         )
+
+
+def require_proxy(profile: Profile, operation: CodeRun) -> None:
+    """Refuse a secret that nobody could put into the requests of a run: it is never quietly given to it instead.
+
+    Raises:
+        CapabilityBlocked: The run reaches no host, or the policy does not have its TLS opened.
+    """
+    brokered = next((ask.name for ask in operation.secrets if ask.way is Way.BROKER), None)
+    if brokered is None or (operation.domains and profile.intercept_tls):
+        return
+    if operation.domains:
+        missing, fix = "the policy does not have its TLS opened", "write intercept_tls: true for the tool in the policy"
+    else:
+        missing, fix = "it asks for no host", "ask for the host too: allow_domains, or --allow-domain"
+    raise CapabilityBlocked(
+        f"the secret {brokered} is put into what a run sends to hosts, and {missing}", reason="secret_way", fix=fix
+    )
+
+
+def trusting(
+    inspection: Inspection, env: Mapping[str, str], inputs: Mapping[str, bytes]
+) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Return a run's variables and inputs with those that have its programs believe the authority of the run."""
+    from ringfence.executors.ways_out import BUNDLE, TRUST, bundle
+
+    return {**env, **TRUST}, {**inputs, BUNDLE: bundle(inspection)}
 
 
 def require_cgroups(worker: Worker, profile: Profile) -> None:

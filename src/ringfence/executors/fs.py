@@ -14,6 +14,7 @@ from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.executors.beside import in_a_thread
 from ringfence.operation.brokered import FsDelete, FsList, FsMkdir, FsOperation, FsRead, FsStat, FsWrite
+from ringfence.operation.handle import read_handle
 from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
 from ringfence.ports import ExecCtx
 from ringfence.workspaces import files
@@ -115,11 +116,8 @@ class FsBroker:
             InvalidRequest: It is no handle.
             CapabilityBlocked: The file no longer holds these bytes.
         """
-        offset, length, digest, path = _parse_handle(handle)
-        found = self.perform(FsRead(path, offset, length), caps, inline=True)
-        if found.content is None or hashlib.sha256(found.content).hexdigest() != digest:
-            raise CapabilityBlocked("the file changed since the handle was given out", reason="changed")
-        return found.content
+        found = read_handle(handle)
+        return found.require_same(self.perform(found.read, caps, inline=True).content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,18 +280,3 @@ def _parse_cursor(cursor: str | None) -> bytes:
         return base64.b64decode(cursor, altchars=b"-_", validate=True)
     except (ValueError, TypeError, binascii.Error):
         raise InvalidRequest("the cursor was not given out by a list", reason="invalid_range") from None
-
-
-def _parse_handle(handle: str) -> tuple[int, int, str, str]:
-    try:
-        scheme, span, digest, path = handle.split(":", 3)
-        offset, length = map(int, span.split("+"))
-    except (ValueError, AttributeError):
-        raise _no_handle() from None
-    if scheme != "fs":
-        raise _no_handle()
-    return offset, length, digest, path
-
-
-def _no_handle() -> InvalidRequest:
-    return InvalidRequest("this is not the handle of a read or a write", reason="invalid_handle")

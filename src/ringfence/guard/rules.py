@@ -38,7 +38,7 @@ _YES = {
     name: Answer(name, _ALLOW)
     for name in (
         *("tool", "time", "place", "manifest", "grant", "deny_lists", "capability", "retrieval", "size"),
-        *("environment", "commands", "consent", "network", "taint", "viewport"),
+        *("environment", "commands", "consent", "network", "taint", "viewport", "lease"),
     )
 }
 _MOST_SPELLINGS = 256
@@ -285,6 +285,20 @@ def consent(case: Case) -> Answer:
     return _consented(case, Source.POLICY, f"{case.declared_risk} risk: somebody has to agree")
 
 
+def lease(case: Case) -> Answer | None:
+    """A secret is lent for one run; for a whole conversation only where the policy says so and a person agrees."""
+    if not isinstance(case.operation, CodeRun):
+        return None
+    for ask in case.operation.secrets:
+        if ask.lasting and ask.name not in case.profile.lasting_secrets:
+            detail = f"the policy lends the secret {ask.name} for one run: see scope under secrets"
+            return Answer("lease", _DENY, CapabilityBlocked.code, "secret", detail)
+        if ask.lasting and not _agreed(case, Source.CALL):
+            detail = f"the secret {ask.name} for the whole conversation: a person has to agree to this very call"
+            return Answer("lease", _ASK, Denied.code, "consent_required", detail)
+    return _YES["lease"] if case.operation.secrets else None
+
+
 def taint(case: Case) -> Answer | None:
     """What could carry something out, after untrusted content was reached for, is as the policy's `taint` says.
 
@@ -303,7 +317,7 @@ def taint(case: Case) -> Answer | None:
 
 RULES: tuple[Rule, ...] = (
     *(tool, time, place, network, manifest, grant, deny_lists, capability, retrieval, size, viewport),
-    *(environment, commands, policy_rules, taint, consent),
+    *(environment, commands, policy_rules, lease, taint, consent),
 )
 
 
@@ -403,7 +417,7 @@ def _reason_of(operation: Operation, refusal: str) -> str:
         case "code_run":
             return "language"
         case "net_http" | "browser_nav":
-            return refusal if refusal in ("port", "scheme", "method", "scope") else "domain"
+            return refusal if refusal in ("port", "scheme", "method", "path", "scope") else "domain"
         case _:
             if operation.domain == "browser" and refusal == "scope":
                 return "scope"

@@ -12,6 +12,8 @@ from ringfence.errors import InvalidRequest
 
 MOST_ASKED: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+_LASTING: Final = "@conversation"
+_ONCE: Final = "@task"
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z", re.ASCII)
 
 
@@ -35,6 +37,8 @@ class SecretAsk:
     way: Way = Way.BROKER
     seen_as: str = ""
     """The variable's or the file's name; without one it is the secret's own."""
+    lasting: bool = False
+    """Whether it is to stay within reach for the whole conversation, and not for this run alone."""
 
     @property
     def label(self) -> str:
@@ -43,29 +47,33 @@ class SecretAsk:
 
     def __str__(self) -> str:
         """Return it as `read_ask` reads it."""
-        if self.way is Way.BROKER:
-            return self.name
-        return f"{self.name}={self.way}:{self.seen_as}" if self.seen_as else f"{self.name}={self.way}"
+        how = "" if self.way is Way.BROKER and not self.seen_as else f"={self.way}"
+        seen = f":{self.seen_as}" if self.seen_as else ""
+        return f"{self.name}{how}{seen}{_LASTING if self.lasting else ''}"
 
 
 def read_ask(text: object) -> SecretAsk:
-    """Read `NAME`, `NAME=env`, `NAME=env:VARIABLE` or `NAME=file:name`.
+    """Read `NAME`, `NAME=broker:VARIABLE`, `NAME=env`, `NAME=env:VARIABLE` or `NAME=file:name`.
+
+    Behind it `@task` or `@conversation` says for how long.
 
     Raises:
         InvalidRequest: It is none of these.
     """
     if not isinstance(text, str):
         raise InvalidRequest(f"a secret is asked for by its name, not {type(text).__name__}", reason="invalid_secret")
+    lasting = text.endswith(_LASTING)
+    text = text.removesuffix(_LASTING) if lasting else text.removesuffix(_ONCE)
     name, given, how = text.partition("=")
     check_secret_name(name)
     if not given:
-        return SecretAsk(name)
+        return SecretAsk(name, lasting=lasting)
     way, colon, label = how.partition(":")
-    if way not in (Way.ENV.value, Way.FILE.value) or bool(colon) is not bool(_LABEL.match(label)):
+    if way not in tuple(Way) or how == Way.BROKER or bool(colon) is not bool(_LABEL.match(label)):
         raise InvalidRequest(
             f"secret {name}: it cannot be given as {how[:50]!r}",
             reason="invalid_secret",
-            fix=f"write {name}, {name}=env, {name}=env:VARIABLE or {name}=file:name",
+            fix=f"write {name}, {name}=broker:VARIABLE, {name}=env, {name}=env:VARIABLE or {name}=file:name",
         )
     if not label and not _LABEL.match(name):
         raise InvalidRequest(
@@ -73,7 +81,7 @@ def read_ask(text: object) -> SecretAsk:
             reason="invalid_secret",
             fix=f"write {name}={way}:NAME",
         )
-    return SecretAsk(name, Way(way), label)
+    return SecretAsk(name, Way(way), label, lasting)
 
 
 def references(headers: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 from ringfence.budgets.reservation import NOT_MEASURED, NOTHING_USED, Reservation
 from ringfence.dataclass import replace
 from ringfence.orchestrator import spending
+from ringfence.outcome import BrokerOutcome
+from ringfence.outcome import Budget as Used
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
@@ -20,12 +23,14 @@ if TYPE_CHECKING:
 class Metering:
     """Made for a run that somebody's budget bounds."""
 
-    def __init__(self, admission: Admission, operation: Operation) -> None:
-        """Nothing is reserved yet."""
+    def __init__(self, admission: Admission, operation: Operation, known: Mapping[str, Any]) -> None:
+        """Nothing is reserved yet; `known` is what the call's record says of whose work it is."""
+        self._known = known
         self._admission = admission
         self._operation = operation
         self._reservation: Reservation | None = None
         self._used = NOT_MEASURED
+        self._began_ns: int | None = None
 
     async def reserve(self, ctx: ExecCtx) -> ExecCtx:
         """Hold what the run may use at most, and return the same with a profile that keeps it within that.
@@ -36,7 +41,7 @@ class Metering:
         """
         profile = ctx.profile
         most, least = spending.amounts_for(self._operation, profile.limits)
-        chain = spending.chain_of(profile, ctx.session_id)
+        chain = spending.chain_of(profile, ctx.session_id, self._known)
         patience = profile.limits.wall_seconds
         held = await self._admission.reserve(chain, most, ctx.exec_id, least=least, wait_seconds=patience)
         self._reservation = held
@@ -51,9 +56,17 @@ class Metering:
         """Charge what `outcome` says was used, instead of all that was reserved."""
         self._used = spending.usage_of(outcome)
 
-    def refused(self) -> None:
-        """Charge nothing: what was reserved for never ran."""
-        self._used = NOTHING_USED
+    def handed_over(self) -> None:
+        """Take the time from now on: whoever carries it out has it."""
+        self._began_ns = perf_counter_ns()
+
+    def failed(self) -> None:
+        """Charge what a failure without an outcome has cost: code that ran says so, a broker has at least looked."""
+        if self._began_ns is None or self._operation.domain in spending.IN_A_BOX:
+            self._used = NOTHING_USED
+            return
+        took = Used(wall_ms=-(-(perf_counter_ns() - self._began_ns) // 1_000_000))
+        self._used = spending.usage_of(BrokerOutcome(self._operation.kind, {}, None, took))
 
     async def settle_with(self, write: Callable[[AlsoWrite | None], Awaitable[None]]) -> None:
         """Have `write` record the end, and settle with it, or after it where the budget is counted elsewhere."""

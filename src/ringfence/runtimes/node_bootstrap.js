@@ -90,12 +90,36 @@ function become(job) {
   process.mainModule = undefined;
   delete require.cache[__filename];
   if (job.env.NODE_PATH !== undefined) Module._initPaths();
+  if (job.env.NODE_EXTRA_CA_CERTS !== undefined) believe(job.env.NODE_EXTRA_CA_CERTS);
   keepOutput('stdout');
   keepOutput('stderr');
   process.on('beforeExit', () => {
     process.off('exit', leave);
     process.on('exit', leave);
   });
+}
+
+function believe(file) {
+  // A starting Node reads this variable, and a parked one has started already.
+  let certificates;
+  try {
+    certificates = fs.readFileSync(file, 'utf8');
+  } catch (error) {
+    process.emitWarning(`Ignoring extra certs from \`${file}\`, load failed: ${error.code}`);
+    return;
+  }
+  const tls = require('node:tls');
+  if (typeof tls.setDefaultCACertificates === 'function') {
+    const each = certificates.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+    tls.setDefaultCACertificates([...tls.getCACertificates('default'), ...each]);
+    return;
+  }
+  const make = tls.createSecureContext; // before 22.19 and 24.5
+  tls.createSecureContext = (options) => {
+    const made = make(options);
+    if (!options?.ca) made.context.addCACert(certificates);
+    return made;
+  };
 }
 
 function startIn(cwd) {

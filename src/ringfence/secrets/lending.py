@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from ringfence.dataclass import dataclass, field
-from ringfence.errors import CapabilityBlocked, InvalidRequest
+from ringfence.egress.proxy.swap import Loan
+from ringfence.errors import CapabilityBlocked, InvalidRequest, Unavailable
 from ringfence.masking import Masks, leaves
 from ringfence.operation.secret import SecretAsk, Way, references
 from ringfence.operation.target import Target
 from ringfence.ports import ExecCtx
+from ringfence.secrets.entry import Entry
 from ringfence.secrets.registry import Registry
 
 LEASED: Final = "secret.leased"
 REVOKED: Final = "secret.revoked"
 FILES: Final = "secrets"
 """The directory under `/workspace/inputs` in which a secret that is a file lies."""
+_PLACEHOLDER: Final = "rfsecret_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class Lent:
     masks: Masks = field(default_factory=lambda: Masks({}))
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     inputs: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    loans: tuple[Loan, ...] = ()
+    """What the proxy puts into requests; the box has placeholders."""
 
 
 def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
@@ -61,8 +68,11 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
     leases: list[Lease] = []
     env: dict[str, str] = {}
     inputs: dict[str, bytes] = {}
+    loans: list[Loan] = []
     values: dict[str, bytes] = {}
     for ask in asks:
+        if ask.lasting:  # for one run would be less than a person was asked for
+            raise CapabilityBlocked("nothing here keeps a secret for a whole conversation", reason="executor_disabled")
         entry, value = registry.value(tenant, ask.name)
         if ask.way not in entry.ways:
             raise CapabilityBlocked(
@@ -76,14 +86,46 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
             case Way.FILE:
                 inputs[f"{FILES}/{ask.label}"] = value
             case Way.BROKER:
-                raise CapabilityBlocked(
-                    f"the secret {ask.name} is put into requests that the host sends, and never enters a box",
-                    reason="secret_way",
-                    fix=f"send a net_http request with ${{secret:{ask.name}}} in a header, or ask for {ask.name}=env",
-                )
-        values[ask.name] = value
+                loan = _loan(registry, tenant, entry, value)
+                env[_variable_name(ask)] = loan.placeholder
+                loans.append(loan)
+        if (
+            ask.way is not Way.BROKER
+        ):  # what a box never holds, its output cannot show: masking it would confirm a guess
+            values[ask.name] = value
         leases.append(Lease(ask.name, ask.way, entry.version, registry.fingerprint(tenant, ask.name, value)))
-    return Lent(tuple(leases), _masks(values), env, inputs)
+    return Lent(tuple(leases), _masks(values), env, inputs, tuple(loans))
+
+
+def _loan(registry: Registry, tenant: str, entry: Entry, value: bytes) -> Loan:
+    """Return what has the proxy put a secret into the requests of one run."""
+    placeholder = _PLACEHOLDER + secrets.token_hex(20)
+    return Loan(
+        name=entry.name,
+        placeholder=placeholder,
+        value=_header_text(entry.name, value),
+        is_bound=partial(_is_bound_once, entry.hosts),
+        is_valid=partial(_is_as_lent, registry, tenant, entry),
+        masks=_masks({entry.name: value}, placeholder.encode()),
+    )
+
+
+def _is_as_lent(registry: Registry, tenant: str, entry: Entry) -> bool:
+    """Whether a secret is still there as it was: one that was set anew is another, perhaps for other hosts."""
+    try:
+        return registry.find(tenant, entry.name) == entry
+    except Unavailable:
+        return False
+
+
+def _variable_name(ask: SecretAsk) -> str:
+    if not ask.label.isidentifier():
+        raise InvalidRequest(
+            f"secret {ask.name}: no variable can be called that",
+            reason="invalid_secret",
+            fix=f"write {ask.name}=broker:VARIABLE",
+        )
+    return ask.label
 
 
 def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Mapping[str, str]) -> tuple[Lent, str]:
@@ -102,13 +144,21 @@ def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Map
         raise _not_there(entry.name, f"may not be put into requests, but is given as {', '.join(sorted(entry.ways))}")
     if where.scheme != "https":
         raise _not_there(entry.name, "is put into nothing that can be read on its way; use https")
-    if sum(_is_bound(host, where) for host in entry.hosts) != 1:
+    if not _is_bound_once(entry.hosts, where):
         raise _not_there(entry.name, f"is not bound to {where.host} by exactly one of its hosts")
     lease = Lease(entry.name, Way.BROKER, entry.version, registry.fingerprint(tenant, entry.name, value))
-    text = _variable(entry.name, value)
+    return Lent((lease,), _masks({entry.name: value})), _header_text(entry.name, value)
+
+
+def _header_text(name: str, value: bytes) -> str:
+    text = _variable(name, value)
     if not text.isascii() or not text.isprintable():
-        raise _not_there(entry.name, "is no text that a header can hold")
-    return Lent((lease,), _masks({entry.name: value})), text
+        raise _not_there(name, "is no text that a header can hold")
+    return text
+
+
+def _is_bound_once(hosts: Iterable[str], where: Target) -> bool:
+    return sum(_is_bound(host, where) for host in hosts) == 1
 
 
 def _is_bound(host: str, where: Target) -> bool:
@@ -136,13 +186,13 @@ def record_of(lease: Lease, ctx: ExecCtx, number: int) -> dict[str, Any]:
     }
 
 
-def _masks(values: Mapping[str, bytes]) -> Masks:
-    """Return what hides each value, and every text in it where it is structured."""
+def _masks(values: Mapping[str, bytes], shown: bytes | None = None) -> Masks:
+    """Return what hides each value, and every text in it where it is structured, behind its name or `shown`."""
     found: dict[str, bytes] = {}
     for name, value in values.items():
         for number, leaf in enumerate(leaves(value)):
             found[name if number == 0 else f"{name}#{number}"] = leaf
-    return Masks(found)
+    return Masks(found, shown)
 
 
 def _variable(name: str, value: bytes) -> str:

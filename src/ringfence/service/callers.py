@@ -34,6 +34,8 @@ class Principal:
     key_id: str
     everywhere: bool = False
     """Whether it reads what belongs to any tenant, and not to its own alone."""
+    role: str | None = None
+    """The agent role of the policy that it acts in, where its key was made for one."""
 
     @property
     def tenant(self) -> str:

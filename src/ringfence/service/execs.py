@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ringfence.facade import ExecutionRequest
     from ringfence.outcome import OnOutput
     from ringfence.ports import Clock, Identifiers
+    from ringfence.service.standing import Standing
 
 LONGEST_WAIT_SECONDS: Final = 300.0
 """How long somebody is kept waiting before he is told to ask again."""
@@ -84,10 +85,13 @@ class Execs:
         drain_seconds: float = 30.0,
         longest_wait: float = LONGEST_WAIT_SECONDS,
         manager_under: ManagerUnder | None = None,
+        standing: Standing | None = None,
     ) -> None:
         """Nothing runs before `start`, and nothing is opened."""
         self._manager_for = manager_for
         self._manager_under = manager_under
+        self._standing = standing
+        self._watching: asyncio.Task[None] | None = None
         self._store = store
         self._finder = finder
         self._recent = Recent()
@@ -107,6 +111,8 @@ class Execs:
         Raises:
             Unavailable: The database cannot be used.
         """
+        if self._standing is not None and self._watching is None:
+            self._watching = asyncio.create_task(self._standing.watch(self._live.values))
         recovered = await asyncio.to_thread(self._store.recover, self._clock.now_ms())
         for promised in recovered.to_run:
             try:
@@ -198,7 +204,7 @@ class Execs:
         live = self._live.get(exec_id)
         if live is not None and sees(who, live.who.tenant):
             if live.task is not None and not live.finished.done():
-                _cancel(live.task)
+                live.end()
                 await asyncio.shield(live.finished)
             if live.error is None:
                 return {**live.row(), **live.view}
@@ -280,14 +286,15 @@ class Execs:
         """Take nothing more; let what runs end, or cancel it when that takes too long; leave promises for later."""
         self._is_closing = True
         for live in [each for each in self._live.values() if each.status is Status.QUEUED]:
-            if live.task is not None:
-                _cancel(live.task)
+            live.end()
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._drain_seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
         await asyncio.to_thread(self._store.release)
 
     def _takes_nothing(self) -> bool:
@@ -342,6 +349,8 @@ class Execs:
             self._admission.leave(turn)
 
     async def _manager(self, live: Live) -> Runs:
+        if self._standing is not None:
+            await self._standing.require(live.who, live.exec_id)
         if live.shown is None:
             return self._manager_for(live.who, live.form)
         if self._manager_under is None:
@@ -375,8 +384,8 @@ class Execs:
             await asyncio.wait(
                 (live.finished, leaving), timeout=self._longest_wait, return_when=asyncio.FIRST_COMPLETED
             )
-            if leaving.done() and live.status is Status.QUEUED and live.task is not None:
-                _cancel(live.task)
+            if leaving.done() and live.status is Status.QUEUED:
+                live.end()
         finally:
             leaving.cancel()
 
@@ -434,11 +443,6 @@ class Execs:
                 continue
             if question.fits({**live.form.correlation.members(), "tenant": live.who.tenant}):
                 yield Position(live.created_ms, live.exec_id), live.line()
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task after its first step: one that never took it could not tell anybody that it ended."""
-    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def _draining() -> Unavailable:

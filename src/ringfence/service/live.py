@@ -47,6 +47,15 @@ class Live:
     result: ExecutionResult | None = None
     error: RingfenceError | None = None
 
+    is_ending: bool = False
+    """Whether somebody has asked for its end."""
+
+    def end(self) -> None:
+        """Cancel its task after its first step: one that never took it could not tell anybody that it ended."""
+        self.is_ending = True
+        if self.task is not None:
+            asyncio.get_running_loop().call_soon(self.task.cancel)
+
     @property
     def view(self) -> View:
         """What can be said of it now."""

@@ -43,7 +43,7 @@ async def start(house: House, who: Principal, asked: AskedProcess) -> Process:
         raise Unavailable("the service is about to end; ask again", reason="draining")
     form = asked.form
     require_trusted_preload(who, form)
-    manager = house.manager_for(who, form.project_id, form.correlation)
+    manager = house.manager_for(who, form.project_id, form.correlation, form.stricter)
     options = {field.name: getattr(form.request, field.name) for field in fields(form.request)}
     if not asked.interpreter:
         return await manager.start_process(

@@ -15,7 +15,7 @@ from ringfence.authority.profile import Isolation
 from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest
 
-OTHER_SECTIONS: Final = frozenset({"docker", "observe", "workspace"})
+OTHER_SECTIONS: Final = frozenset({"docker", "net", "observe", "workspace"})
 """Sections of the file that other parts read."""
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}\Z")
@@ -108,7 +108,7 @@ def read_settings(path: Path, *, must_exist: bool, environment: Mapping[str, str
         written = {}
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}", reason="invalid_config") from None
-    for section in ("docker", "workspace"):
+    for section in ("docker", "net", "workspace"):
         if must_exist and section in written:
             raise _wrong(str(path), section, "belongs into the home's config.toml, which every run of the home reads")
     return settings_from(written, str(path), environment)

@@ -65,6 +65,8 @@ class Keepsakes:
         if begun.get("project_id") is not None and isinstance(outcome, ExecutionResult):
             try:
                 self._write_files(begun, ended, outcome)
+                if begun["project_id"] == begun.get("session_id"):  # where its own session finds them
+                    outcome = replace(outcome, kept_in=f"/workspace/artifacts/{begun['exec_id']}")
             except (RingfenceError, OSError) as error:
                 del ended["artifacts_path"]
                 lost.append(f"files: {_reason(error)}")

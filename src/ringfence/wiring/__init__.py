@@ -19,7 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
-from ringfence.dataclass import dataclass
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InternalError
 from ringfence.executors.cells import CodeOrCell
 from ringfence.executors.code import CodeExecutor
@@ -35,15 +35,18 @@ from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
 from ringfence.wiring.box import registry_of
+from ringfence.wiring.network import net_settings
 from ringfence.wiring.settings import Settings as Settings
 from ringfence.workspaces.home import default_home as default_home
 
 if TYPE_CHECKING:
     from ringfence.audience import Audience
+    from ringfence.browser.port import Browsers
     from ringfence.budgets.admission import Admission
     from ringfence.budgets.port import BudgetMeter
     from ringfence.content import ContentStore
     from ringfence.database.port import Database
+    from ringfence.executors.browser import BrowserExecutor
     from ringfence.executors.fs import FsExecutor
     from ringfence.executors.net import NetExecutor
     from ringfence.executors.proc import ProcExecutor
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     from ringfence.risk.policy import UnifiedRiskPolicy
 
 DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
-"""What can be switched off; `browser` has nothing behind it in this version."""
+"""What can be switched off."""
 WATCHED_BY = ("RINGFENCE_OBSERVE", "RINGFENCE_WEBHOOK", "RINGFENCE_CHECKPOINT_COPIES")
 """The variables that name somebody who watches."""
 _Part = TypeVar("_Part")
@@ -92,6 +95,7 @@ class Engine:
     journal: Journal | None = None
     background: Once[Registry] | None = None
     ways_out: Once[WaysOut] | None = None
+    browsers: Once[Browsers] | None = None
 
     def processes(self) -> Registry:
         """Return the processes that run in the background.
@@ -124,10 +128,16 @@ class Engine:
                 ending.callback(self.temporary.made.close)
             if self.ways_out is not None and self.ways_out.made is not None:
                 ending.callback(self.ways_out.made.close)
+            # before the proxy that their pages go through
+            if self.browsers is not None and self.browsers.made is not None:
+                from ringfence.wiring.pages import end_browsers
+
+                ending.callback(end_browsers, self.browsers.made)
 
 
 def build(settings: Settings) -> Engine:
     """Put the parts together; nothing is started before the first run or the pool's first refill."""
+    settings = replace(settings, net=net_settings(settings.home, os.environ, settings.net))
     clock = SystemClock()
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
     ways_out = Once(lambda: box.make_ways_out(settings))
@@ -136,9 +146,10 @@ def build(settings: Settings) -> Engine:
     database = open_database(settings.home, settings.database)
     journal = make_journal(settings, database, clock)
     background = Once(lambda: make_registry(journal, clock))
+    browsers = Once(lambda: make_browsers(ways_out()))
     executors = {
         domain: executor
-        for domain, executor in make_executors(settings, code, temporary, background).items()
+        for domain, executor in make_executors(settings, code, temporary, background, browsers).items()
         if domain.partition(".")[0] not in settings.switched_off
     }
     service = settings.budget_service
@@ -155,7 +166,14 @@ def build(settings: Settings) -> Engine:
         taints=Once(lambda: make_taints(database)),
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out)
+    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out, browsers)
+
+
+def make_browsers(ways_out: WaysOut) -> Browsers:
+    """Return the browsers of an engine, whose pages go through its proxy."""
+    from ringfence.wiring import pages  # not at the top: most engines show none
+
+    return pages.make_browsers(ways_out)
 
 
 def content_store_of(home: Path) -> Callable[[], ContentStore | None]:
@@ -249,7 +267,11 @@ def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
 
 
 def make_executors(
-    settings: Settings, code: CodeExecutor, temporary: Once[TmpBroker], processes: Once[Registry]
+    settings: Settings,
+    code: CodeExecutor,
+    temporary: Once[TmpBroker],
+    processes: Once[Registry],
+    browsers: Callable[[], Browsers],
 ) -> Executors:
     """Return what carries out each domain; what is not for code is imported when it is first asked for."""
     home = settings.files_home
@@ -284,6 +306,11 @@ def make_executors(
 
         return NetExecutor(settings.net, lambda: registry_of(settings.home))
 
+    def make_browser() -> BrowserExecutor:
+        from ringfence.wiring.pages import make_browser_executor
+
+        return make_browser_executor(settings, browsers)
+
     code_or_cell = CodeOrCell(code, processes)
     return {
         "code": lambda: code_or_cell,
@@ -293,6 +320,7 @@ def make_executors(
         "tmp": Once(make_tmp),
         "proc": Once(make_proc),
         "net.http": Once(make_net),
+        "browser": Once(make_browser),
     }
 
 

@@ -56,7 +56,9 @@ def make_ways_out(settings: Settings) -> WaysOut:
     from ringfence.egress.proxy.proxy import Proxy
     from ringfence.executors.ways_out import WaysOut
 
-    return WaysOut(Proxy(), settings.net.nat64)
+    lookup = settings.net.lookup
+    proxy = Proxy() if lookup is None else Proxy(resolve=lookup)
+    return WaysOut(proxy, settings.net.nat64, settings.net.ca_file)
 
 
 def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:

@@ -31,6 +31,18 @@ def section_of(home: Path, name: str) -> Mapping[str, Any]:
     return section
 
 
+def line_of(home: Path, section: str, key: str) -> str:
+    """Return the file and, where it can be found, the line in which a section says `key`."""
+    inside = False
+    for number, line in enumerate((home / _CONFIG).read_text(encoding="utf-8").splitlines(), 1):
+        words = line.split("#")[0].strip()
+        if words.startswith("["):
+            inside = words.strip("[] ") == section
+        elif inside and words.partition("=")[0].strip(" \"'") == key:
+            return f"{_CONFIG}:{number}"
+    return _CONFIG
+
+
 def wrong(key: str, fault: str, where: str = _CONFIG) -> InvalidRequest:
     """Return the refusal of what is written under `key`."""
     return InvalidRequest(f"{where}, {key}: {fault}", reason="invalid_config", fix=f"correct {key}, or leave it out")

@@ -33,6 +33,7 @@ GLOBS = ((), ("/workspace/**/*.key",), ("/workspace/**/a*", "/workspace/**/*.key
 HOSTS = ("*", "*.a.com", "a.com", "x.a.com", "1.2.3.4")
 ENDPOINTS = ((None, None), (None, "http"), (None, "https"), (443, None), (80, "https"), (8080, None), (8080, "http"))
 METHODS = (frozenset({"GET"}), frozenset({"POST"}), frozenset({"GET", "POST"}))
+WEB_PATHS = (frozenset({"/v1/**"}), frozenset({"/v1/a", "/v2/**"}), frozenset({"/"}))
 STATUS = Template((OneOf(frozenset({"status", "diff"})),))
 ANY_WORD = Template((), Pattern("[a-z]+"))
 
@@ -43,6 +44,13 @@ SINGLE: tuple[Any, ...] = (
         for path, only in itertools.product(PATHS, GLOBS)
     ),
     *(NetHttp(host, port, scheme, methods) for host in HOSTS for port, scheme in ENDPOINTS for methods in METHODS),
+    *(
+        NetHttp(host, None, scheme, methods, web_paths)
+        for host in ("*.a.com", "x.a.com")
+        for scheme in (None, "https")
+        for methods in METHODS[1:]
+        for web_paths in WEB_PATHS
+    ),
     *(
         BrowserUse(frozenset(scope))
         for size in range(1, len(VERBS) + 1)
@@ -90,6 +98,16 @@ OPERATIONS: tuple[Any, ...] = (
         for port in ("", ":80", ":443", ":8080")
         for host in ("a.com", "x.a.com", "y.x.a.com", "b.org", "1.2.3.4", "a.com.evil.test")
     ),
+    *(
+        brokered.NetHttp(method, f"{scheme}://{host}{path}")
+        for method in ("GET", "POST")
+        for scheme in ("http", "https")
+        for host in ("x.a.com", "y.x.a.com")
+        for path in (
+            *("/v1", "/v1/", "/v1/a", "/v1/a?b=../c", "/v1/a/b", "/v2", "/v2/x", "/v10", "/v3"),
+            *("/v1/../v2/x", "/v1/%2e%2e/v3", "//v1/a", "/v1//a", "/v1/a;b", "/v1/a%2fb"),
+        )
+    ),
     *(brokered.BrowserNav(url) for url in ("https://x.a.com/", "http://b.org:8080/")),
     brokered.BrowserExtract(),
     brokered.BrowserScreenshot(),
@@ -135,6 +153,8 @@ CHOICE: tuple[Any, ...] = (
     NetHttp("x.a.com", None, "https", METHODS[1]),
     NetHttp("x.a.com", 443, None, METHODS[0]),
     NetHttp("a.com", 8080, None, METHODS[2]),
+    NetHttp("*.a.com", None, None, METHODS[1], WEB_PATHS[0]),
+    NetHttp("x.a.com", None, "https", METHODS[2], WEB_PATHS[1]),
     BrowserUse(frozenset({"open"})),
     BrowserUse(frozenset({"open", "extract"})),
     ProcExec("git", frozenset({STATUS})),
@@ -236,6 +256,13 @@ patterns = st.one_of(hosts, hosts.map(lambda host: f"*.{host}"), st.just("*"), s
 methods = st.frozensets(st.sampled_from(["GET", "HEAD", "POST"]), min_size=1)
 ports = st.one_of(st.none(), st.sampled_from([80, 443, 8080]))
 schemes = st.sampled_from([None, "http", "https"])
+web_places = st.lists(st.sampled_from(["a", "b", "v1"]), max_size=3).map(lambda parts: "/" + "/".join(parts))
+web_paths = st.frozensets(
+    st.one_of(web_places, web_places.map(lambda place: place.rstrip("/") + "/**"), st.just("/**")),
+    min_size=1,
+    max_size=3,
+)
+nets = st.builds(NetHttp, patterns, ports, schemes, methods, st.one_of(st.just(frozenset({"/**"})), web_paths))
 matchers = st.one_of(
     st.frozensets(st.sampled_from(["status", "diff", "push"]), max_size=2).map(OneOf),
     st.sampled_from(["[a-z]+", "--?[a-z]{2,5}", "s.*"]).map(Pattern),
@@ -245,7 +272,7 @@ capabilities = st.one_of(
     st.builds(lambda kind, path, only: kind(path, only), st.sampled_from([FsRead, FsWrite, FsList]), paths,
               st.frozensets(globs, max_size=2)),
     st.builds(lambda kind, glob: kind(glob), st.sampled_from([FsRead, FsWrite, FsList]), globs),
-    st.builds(NetHttp, patterns, ports, schemes, methods),
+    nets,
     st.builds(BrowserUse, st.frozensets(st.sampled_from(sorted(VERBS)))),
     st.builds(ProcExec, st.sampled_from(["git", "ls"]), st.frozensets(templates, max_size=2)),
     st.sampled_from([item for item in SINGLE if item.tag in ("TmpUse", "SysGpu", "CodeRun", "SecretUse", "PortOpen")]),
@@ -254,9 +281,10 @@ capabilities = st.one_of(
 operations = st.one_of(
     st.builds(lambda kind, path: kind(path), st.sampled_from([brokered.FsRead, brokered.FsWrite, brokered.FsList]),
               st.one_of(paths, globs.map(lambda glob: glob.replace("**", "a").replace("*", "b").replace("?", "a")))),
-    st.builds(lambda method, scheme, host, port: brokered.NetHttp(method, f"{scheme}://{host}{port}/"),
+    st.builds(lambda method, scheme, host, port, path: brokered.NetHttp(method, f"{scheme}://{host}{port}{path}"),
               st.sampled_from(["GET", "HEAD", "POST"]), st.sampled_from(["http", "https"]),
-              st.one_of(hosts, st.just("10.0.0.1"), st.just("[::1]")), st.sampled_from(["", ":80", ":443", ":8080"])),
+              st.one_of(hosts, st.just("10.0.0.1"), st.just("[::1]")), st.sampled_from(["", ":80", ":443", ":8080"]),
+              st.one_of(web_places, st.sampled_from(["/a/../b", "/a//b", "/%61", "/a;b", "/a%2fb", "/a/./b"]))),
     hosts.map(lambda host: brokered.BrowserNav(f"https://{host}/")),
     st.builds(brokered.ProcExec, st.sampled_from(["git", "ls"]),
               st.lists(st.sampled_from(["status", "diff", "push", "-x", "--ab"]), max_size=3).map(tuple)),
@@ -319,7 +347,7 @@ def test_every_capability_comes_back_from_json_and_from_text(item: Any) -> None:
     assert parse(str(item)) == item
 
 
-@given(st.lists(st.builds(NetHttp, patterns, ports, schemes, methods), min_size=9, max_size=25), operations)
+@given(st.lists(nets, min_size=9, max_size=25), operations)
 @settings(max_examples=60)
 def test_a_long_list_of_hosts_allows_what_one_of_them_allows(items: list[Any], operation: Any) -> None:
     assert Capabilities(items).allows(operation) == any(item.allows(operation) for item in items)

@@ -9,6 +9,7 @@ import asyncio
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,7 +72,9 @@ class RecordingTab:
 
     async def extract(self, what: Extract, selector: str | None, fields: Mapping[str, str]) -> Any:
         await self._did(("extract", what, selector, dict(fields)))
-        return "words" if what is Extract.TEXT else [{"href": "http://web.example.com/next"}]
+        if what is Extract.TEXT:
+            return {"text": "words", "truncated": False}
+        return {"links": [{"url": "http://web.example.com/next", "text": "on"}], "truncated": False}
 
     async def screenshot(self, selector: str | None, full_page: bool) -> bytes:
         await self._did(("screenshot", selector, full_page))
@@ -112,6 +115,9 @@ class RecordingBrowsers:
         self.rules: list[Rules] = []
 
     async def tab(self, session: str, tenant: str, rules: Rules, ledger: Ledger) -> RecordingTab:
+        for tab in self.tabs:
+            if tab.alive and tab.ledger is ledger:
+                return tab
         self.tabs.append(RecordingTab(ledger))
         self.rules.append(rules)
         return self.tabs[-1]
@@ -258,7 +264,7 @@ async def test_what_was_read_is_marked_and_kept_out_where_the_policy_says_so(ses
     outcome = await session.do(BrowserExtract())
     assert (outcome.content, outcome.out["preview"], outcome.out["untrusted"]) == (b"words", "words", True)
     links = await session.do(BrowserExtract(what="links"))
-    assert links.content == b'[{"href": "http://web.example.com/next"}]'
+    assert links.content == b'[{"url": "http://web.example.com/next", "text": "on"}]'
     quiet = load_policy(POLICY_TEXT + b"  default: {output_inline: false}\n")
     await session.do(BrowserClose())
     await session.do(PAGE, policy=quiet)
@@ -281,6 +287,14 @@ async def test_a_profile_with_other_hosts_gets_another_page_and_none_of_the_firs
     assert (await session.refused(BrowserExtract(), policy=narrow)).reason == "no_page"
     await session.do(PAGE, policy=narrow)
     assert [tab.alive for tab in session.browsers.tabs] == [False, True]
+
+
+async def test_a_session_of_the_same_name_of_another_tenant_has_a_page_of_its_own(session: Session) -> None:
+    await session.do(PAGE)
+    profile = replace(standard_profile(BrowserExtract(), policy=POLICY), tenant="another")
+    with pytest.raises(InvalidRequest) as refused:
+        await session.orchestrator.run(BrowserExtract(), profile, session_id="s")
+    assert refused.value.reason == "no_page"
 
 
 async def test_each_operation_tells_its_own_bytes_and_where_they_went(session: Session) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ringfence.authority.profile import Isolation, Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, PathTraversalError
+from ringfence.errors import InternalError, PathTraversalError, QuotaExceeded
 from ringfence.executors.code import CodeExecutor, judge, result_of, worker_spec
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
@@ -296,3 +296,14 @@ def executor(
 
 def worker_of() -> ScriptedWorker:
     return ScriptedWorker("one", WorkerSpec(), lambda _: ended())
+
+
+async def test_a_run_whose_files_cannot_be_kept_says_what_it_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def harvest(*_: object) -> Harvest:
+        raise QuotaExceeded("the disk is too full", reason="disk")
+
+    monkeypatch.setattr(ScriptedWorker, "harvest", harvest)
+    with executor(lambda _: ended(b"out")) as (run, _), pytest.raises(QuotaExceeded) as refused:
+        await run(CODE)
+    assert isinstance(refused.value.done, ExecutionResult)
+    assert refused.value.done.stdout_raw == b"out"

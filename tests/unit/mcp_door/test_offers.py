@@ -24,7 +24,7 @@ from ringfence.outcome import ExecutionResult, Status
 OFFERS = {offer.name: offer for offer in BUILT_IN}
 NAMES = {
     "run_code", "run_shell", "read_file", "write_file", "list_files",
-    "start_process", "read_process", "send_process", "kill_process", "fetch_url",
+    "start_process", "read_process", "send_process", "kill_process", "fetch_url", "browse_page", "screenshot_page",
 }  # fmt: skip
 
 

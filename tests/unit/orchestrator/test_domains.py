@@ -11,7 +11,15 @@ import pytest
 from ringfence.authority.policy_reader import load_policy
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import Limits
-from ringfence.errors import CapabilityBlocked, Denied, ExecutionFailed, InvalidRequest, QuotaExceeded, TimedOut
+from ringfence.errors import (
+    CapabilityBlocked,
+    Denied,
+    ExecutionFailed,
+    InvalidRequest,
+    QuotaExceeded,
+    RingfenceError,
+    TimedOut,
+)
 from ringfence.executors.proc import ProcExecutor
 from ringfence.operation import needs
 from ringfence.operation.brokered import FsRead, FsWrite, ProcExec, TmpAlloc
@@ -127,3 +135,19 @@ async def test_a_program_is_one_job_of_the_box_with_its_arguments_as_they_are() 
     assert (job.args, dict(job.env), job.session_id) == (("git", "log", "; id"), {}, "s")
     assert profile.limits.wall_seconds == 1.5
     assert str(profile.isolation_floor) == "container"
+
+
+@pytest.mark.parametrize("error", [CapabilityBlocked("it changed"), InvalidRequest("none"), ExecutionFailed("broke")])
+async def test_a_broker_that_looked_and_failed_has_cost_a_call(error: RingfenceError) -> None:
+    """Seen red: who asked for what a broker fails at could keep it busy for ever, under any budget of calls."""
+
+    class Failing(Broker):
+        async def execute(self, ctx: ExecCtx, operation: Any) -> BrokerOutcome:
+            raise error
+
+    orchestrator = orchestrator_over(Failing())
+    profile = replace(standard_profile(READ), scope_budgets={"tenant": {"*": Budget(calls=1, bytes_in=10)}})
+    with pytest.raises(type(error)):
+        await orchestrator.run(READ, profile, session_id="s")
+    with pytest.raises(QuotaExceeded, match="calls"):
+        await orchestrator.run(READ, profile, session_id="s")

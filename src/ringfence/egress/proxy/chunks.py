@@ -11,12 +11,23 @@ _SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}\Z")
 _LONGEST_SIZE_LINE: Final = 10
 
 
-class Chunks:
-    """Takes a chunked body piece by piece and gives back the same body in chunks of its own."""
+def chunk(piece: bytes) -> bytes:
+    """Return what one piece of a body is as a chunk; nothing is none, for it would be the last."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
 
-    def __init__(self) -> None:
+
+LAST: Final = b"0\r\n\r\n"
+
+
+class Chunks:
+    """Takes a chunked body piece by piece and gives back the same body in chunks of its own, or bare."""
+
+    def __init__(self, *, bare: bool = False) -> None:
         """Nothing has come yet."""
         self.is_over = False
+        self.rest = b""
+        """What came after the last chunk."""
+        self._bare = bare
         self._held = bytearray()
         self._left = 0
         """How much of the present chunk is still to come."""
@@ -24,7 +35,7 @@ class Chunks:
         """Whether the next two bytes end a chunk."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what to send on for `data`; whatever comes after the last chunk is dropped.
+        """Return what to send on for `data`; whatever comes after the last chunk is no part of it.
 
         Raises:
             Refusal: A reader could see the body end elsewhere.
@@ -37,7 +48,7 @@ class Chunks:
                 del self._held[: len(piece)]
                 self._left -= len(piece)
                 self._closes = not self._left
-                out += b"%x\r\n%b\r\n" % (len(piece), piece)
+                out += piece if self._bare else chunk(piece)
             elif self._closes:
                 if len(self._held) < 2:
                     break
@@ -71,8 +82,9 @@ class Chunks:
         if self._held[end : end + 4] != b"\r\n\r\n":
             raise _malformed()
         self.is_over = True
+        self.rest = bytes(self._held[end + 4 :])
         self._held.clear()
-        out += b"0\r\n\r\n"
+        out += b"" if self._bare else LAST
         return True
 
 

@@ -22,6 +22,8 @@ class Entry:
     reason: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
+    secret: str = ""
+    """The name of what a request carried, or was not let carry."""
 
 
 class Ledger:
@@ -69,7 +71,9 @@ class Ledger:
         return Network(tuple(self._ended.values()), self._not_shown, complete)
 
     def _add(self, entry: Entry) -> None:
-        alike = Destination(entry.host, entry.port, entry.decision, entry.reason, entry.method, entry.address)
+        alike = Destination(
+            entry.host, entry.port, entry.decision, entry.reason, entry.method, entry.address, secret=entry.secret
+        )
         known = self._ended.get(alike)
         if known is None and len(self._ended) >= MOST_DESTINATIONS:
             # a guest that asks for ever new names fills no record; what it moved is still counted in the last line

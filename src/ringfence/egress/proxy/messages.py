@@ -56,6 +56,16 @@ class Request:
         """Whether the client waits to be told before it sends the body."""
         return any(value.lower() == "100-continue" for value in _values(self.fields, "expect"))
 
+    @property
+    def stays(self) -> bool:
+        """Whether the client may send another request after this one."""
+        said = {word.strip().lower() for value in _values(self.fields, "connection") for word in value.split(",")}
+        return self.minor == 1 and "close" not in said
+
+    def names(self, field: str) -> list[str]:
+        """Return the values of a field, in order."""
+        return _values(self.fields, field)
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -105,8 +115,8 @@ def tunnel_target(request: Request) -> Target:
     return _target(f"https://{request.target}")
 
 
-def request_target(request: Request, tunnel: Target | None = None) -> Target:
-    """Return where a plain request goes: by its absolute URL, or to the host of the `tunnel` it came through.
+def request_target(request: Request, tunnel: Target | None = None, scheme: str = "http") -> Target:
+    """Return where a request goes: by its absolute URL, or to the host of the `tunnel` it came through.
 
     Raises:
         Refusal: The URL, the Host header and the tunnel do not all name one host.
@@ -118,11 +128,11 @@ def request_target(request: Request, tunnel: Target | None = None) -> Target:
     else:
         if not request.target.startswith("/"):
             raise Refusal(BAD_REQUEST, "invalid", "a request inside a tunnel begins with its path")
-        where = _target(f"{Target('http', tunnel.host, tunnel.port, '/').origin}{request.target}")
+        where = _target(f"{Target(scheme, tunnel.host, tunnel.port, '/').origin}{request.target}")
     named = _values(request.fields, "host")
     if len(named) != 1:
         raise Refusal(BAD_REQUEST, "host_mismatch", "a request names its host exactly once")
-    meant = _target(f"http://{named[0]}") if re.match(r"[^/?#]+\Z", named[0]) else None
+    meant = _target(f"{scheme}://{named[0]}") if re.match(r"[^/?#]+\Z", named[0]) else None
     if meant is None or (meant.host, meant.port) != (where.host, where.port):
         raise Refusal(BAD_REQUEST, "host_mismatch", "the Host header names another host than the URL")
     return where
@@ -163,6 +173,38 @@ def answered(response: Response) -> bytes:
     lines = [f"HTTP/1.1 {response.status} {response.phrase}"]
     lines += [f"{name}: {value}" for name, value in _end_to_end(response.fields)]
     lines.append("Connection: close")
+    return _written(lines)
+
+
+def answer_framing(method: str, response: Response) -> Framing | None:
+    """Return how the body of an answer ends; None where only the connection's end tells.
+
+    Raises:
+        Refusal: It could be read in two ways.
+    """
+    if method == "HEAD" or response.status in (204, 304):
+        return Framing()
+    lengths, codings = _values(response.fields, "content-length"), _values(response.fields, "transfer-encoding")
+    if codings and [coding.lower() for coding in codings] != ["chunked"]:
+        raise Refusal(BAD_GATEWAY, "answer", "the host codes its answer in a way that nobody asked for")
+    if len(lengths) > 1 or (lengths and _LENGTH.match(lengths[0]) is None):
+        raise Refusal(BAD_GATEWAY, "answer", "the host says twice where its answer ends")
+    if not codings and not lengths:
+        return None
+    return Framing(int(lengths[0])) if lengths else Framing(chunked=True)
+
+
+def retold(response: Response, framing: Framing | None, *, stays: bool) -> bytes:
+    """Return the head of an answer whose body ends as `framing` says, after which the connection `stays`, or ends.
+
+    Nothing of what the host said of its body is left, so that what was judged here is what the client reads.
+    """
+    lines = [f"HTTP/1.1 {response.status} {response.phrase}"]
+    lines += [f"{name}: {value}" for name, value in _end_to_end(response.fields) if name.lower() not in _FRAMES]
+    if framing is not None and response.status not in (204, 304):
+        lines.append("Transfer-Encoding: chunked" if framing.chunked else f"Content-Length: {framing.length}")
+    if not stays:
+        lines.append("Connection: close")
     return _written(lines)
 
 

@@ -14,13 +14,17 @@ import os
 import resource
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
+from ringfence.authority.caller import LOCAL
 from ringfence.egress.dialing import system_addresses
-from ringfence.egress.proxy.connection import Connection, Patience
+from ringfence.egress.proxy.connection import Connection
+from ringfence.egress.proxy.inspection import Inspection
 from ringfence.egress.proxy.ledger import Entry, Ledger
+from ringfence.egress.proxy.meter import Meter, Patience
 from ringfence.egress.proxy.refusal import BUSY, Refusal, answer
 from ringfence.egress.proxy.rules import Rules
 from ringfence.egress.proxy.upstream import Dialler, MakeSocket, Resolve, plain_socket
@@ -48,6 +52,15 @@ def most_connections() -> tuple[int, int]:
     return of_all, max(1, min(MOST_CONNECTIONS, of_all // 4))
 
 
+def has_room(own: int, in_all: int, most: int) -> bool:
+    """Whether a tenant with `own` of all connections may have one more: as long as no more than it has are left.
+
+    So one tenant alone gets half, of several that take what they can each gets as much as is left, and whoever
+    comes next finds as much as any of them has.
+    """
+    return own < most - in_all
+
+
 class Proxy:
     """Opens gates; safe to use from any thread and any event loop."""
 
@@ -63,8 +76,13 @@ class Proxy:
         self._lock = threading.Lock()
         self._thread: _Thread | None = None
 
-    def open(self, door: int, rules: Rules, ledger: Ledger) -> Gate:
+    def open(
+        self, door: int, rules: Rules, ledger: Ledger, inspection: Inspection | None = None, *, tenant: str = LOCAL
+    ) -> Gate:
         """Accept what is connected to `door`, of which a copy is kept, and carry it as far as `rules` allow.
+
+        With an `inspection` what is in TLS is read and judged too. All boxes of a `tenant` together leave the other
+        tenants their share of the connections.
 
         Raises:
             Unavailable: There is no room for it; nothing is accepted.
@@ -74,7 +92,7 @@ class Proxy:
         except OSError as error:
             raise Unavailable(f"the way out of the box cannot be opened: {error.strerror}") from error
         listener.setblocking(False)
-        gate = Gate(self._running(), listener, rules, ledger)
+        gate = Gate(self._running(), listener, rules, ledger, inspection, tenant)
         gate.begin()
         return gate
 
@@ -103,7 +121,8 @@ class _Thread:
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="ringfence-names")
         self._reaching = resolve, make_socket
         self.most, self.most_of_a_box = most_connections()
-        self.connections = 0
+        self.connections: Counter[str] = Counter()
+        """How many each tenant has."""
         self._pid = os.getpid()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="ringfence-egress", daemon=True)
@@ -152,9 +171,18 @@ class _Thread:
 class Gate:
     """The way out of one box, while its run lasts."""
 
-    def __init__(self, thread: _Thread, listener: socket.socket, rules: Rules, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        thread: _Thread,
+        listener: socket.socket,
+        rules: Rules,
+        ledger: Ledger,
+        inspection: Inspection | None,
+        tenant: str,
+    ) -> None:
         """Nothing is accepted before `begin`."""
         self._thread, self._listener, self._rules, self._ledger = thread, listener, rules, ledger
+        self._inspection, self._tenant = inspection, tenant
         self._dialler = thread.dialler()
         self._connections: set[asyncio.Task[None]] = set()
         self._accepted = 0
@@ -211,18 +239,19 @@ class Gate:
             return
         self._accepted += 1
         thread = self._thread
-        busy = len(self._connections) >= thread.most_of_a_box or thread.connections >= thread.most
+        room = has_room(thread.connections[self._tenant], thread.connections.total(), thread.most)
+        busy = len(self._connections) >= thread.most_of_a_box or not room
         if busy or self._accepted > MOST_IN_ALL:
             self._turn_away(end)
             return
-        thread.connections += 1
+        thread.connections[self._tenant] += 1
         task = thread.loop.create_task(self._serve(end))
         self._connections.add(task)
         task.add_done_callback(lambda ended: self._let_go(ended, end))
 
     def _let_go(self, ended: asyncio.Task[None], end: socket.socket) -> None:
         self._connections.discard(ended)
-        self._thread.connections -= 1
+        self._thread.connections -= Counter({self._tenant: 1})  # and forgets a tenant that has none
         end.close()  # also of one that was cancelled before it began
 
     def _pause(self) -> None:
@@ -236,7 +265,11 @@ class Gate:
 
     def _turn_away(self, end: socket.socket) -> None:
         most = self._thread.most_of_a_box
-        refusal = Refusal(BUSY, "too_many", f"a box has at most {most} connections at a time, {MOST_IN_ALL} in all")
+        refusal = Refusal(
+            BUSY,
+            "too_many",
+            f"a box has at most {most} connections at a time, {MOST_IN_ALL} in all, its tenant as many as are left",
+        )
         self._ledger.end(self._ledger.begin(Entry("", 0, decision=refusal.decision, reason=refusal.reason)))
         with contextlib.suppress(OSError):
             end.send(answer(refusal), socket.MSG_DONTWAIT)
@@ -245,8 +278,8 @@ class Gate:
     async def _serve(self, end: socket.socket) -> None:
         thread = self._thread
         wire = Wire(end, thread.buffer)
-        connection = Connection(wire, self._rules, self._ledger, self._dialler, thread.patience, thread.buffer)
-        await connection.serve()
+        meter = Meter(self._ledger, thread.patience)
+        await Connection(wire, self._rules, meter, self._dialler, self._inspection).serve()
 
     def _finish(self) -> None:
         if not self._ended.done():

@@ -17,10 +17,10 @@ _PHRASES: Final = {
 class Refusal(Exception):
     """Nothing more is carried; `reason` is one of the words of docs/egress.md."""
 
-    def __init__(self, status: int, reason: str, detail: str) -> None:
-        """`status` is what an HTTP client is told."""
+    def __init__(self, status: int, reason: str, detail: str, *, secret: str = "") -> None:
+        """`status` is what an HTTP client is told; `secret` names the one it is about."""
         super().__init__(detail)
-        self.status, self.reason, self.detail = status, reason, detail
+        self.status, self.reason, self.detail, self.secret = status, reason, detail, secret
 
     @property
     def decision(self) -> str:

@@ -12,6 +12,7 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.host import host_pattern, meet
 from ringfence.capability.net import NetHttp
+from ringfence.capability.url_path import example_of
 from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.addresses import AddressRules
 from ringfence.egress.proxy.refusal import FORBIDDEN, Refusal
@@ -26,10 +27,17 @@ _WHY: Final = {
     "scheme": "the host is granted for another scheme",
     "port": "the host is granted, this port of it is not",
     "method": "the host is granted, this method is not",
+    "path": "the host is granted, this path is not, or not in this spelling",
     "denied_domain": "the host is on a deny list",
     "denied_port": "the port is on a deny list",
     "denied_address": "the address is on a deny list",
 }
+_SEEN_INSIDE: Final = ("method", "path")
+# not a place of any pattern, but below all that are for everything
+_ANY_OTHER: Final = "/;"
+_OVERRIDES: Final = frozenset(
+    {"x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +54,48 @@ class Rules:
         return self._refuse((method,), where)
 
     def refuse_tunnel(self, where: Target) -> Refusal | None:
-        """Return why an encrypted tunnel may not be opened: nobody sees the methods in it, so all must be granted."""
-        refusal = self._refuse(sorted(METHODS), where)
-        if refusal is not None and refusal.reason == "method":
-            detail = f"{where.origin} is granted for some methods only, and nobody can see which a tunnel carries"
-            return Refusal(FORBIDDEN, "method", detail)
-        return refusal
+        """Return why an encrypted tunnel may not be opened: nobody sees what is in it, so all must be granted."""
+        return self.refuse_unseen(sorted(METHODS), where)
+
+    def refuse_unseen(self, methods: Iterable[str], where: Target) -> Refusal | None:
+        """Return why a tunnel may not be opened in which nobody sees which of `methods` is used, and on which path."""
+        for path in ("/", _ANY_OTHER):
+            refusal = self._refuse(methods, replace(where, path=path))
+            if refusal is not None and refusal.reason in _SEEN_INSIDE:
+                some = f"some {refusal.reason}s only"
+                detail = f"{where.origin} is granted for {some}, and nobody can see which a tunnel carries"
+                return Refusal(FORBIDDEN, refusal.reason, detail)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def refuse_all(self, where: Target) -> Refusal | None:
+        """Return why no request at all may be sent there; which may, its head will tell."""
+        refusals = [
+            self._refuse((method,), replace(where, path=path)) for path in self._examples for method in sorted(METHODS)
+        ]
+        return None if None in refusals else refusals[0]
 
     def refuse_plain_tunnel(self, where: Target) -> Refusal | None:
-        """Return why no plain request at all may be sent there; which may, its head will tell."""
-        plain = Target("http", where.host, where.port, "/")
-        refusals = [self._refuse((method,), plain) for method in sorted(METHODS)]
-        return None if None in refusals else refusals[0]
+        """Return why no plain request at all may be sent there."""
+        return self.refuse_all(replace(where, scheme="http"))
+
+    def refuse_overrides(self, fields: Iterable[tuple[str, str]], where: Target) -> Refusal | None:
+        """Return why a request may not name another method or path in a header than the one that was judged.
+
+        Some servers believe these. Where every method and path is granted, nothing is gained by them.
+        """
+        named = next((name for name, _ in fields if name.lower() in _OVERRIDES), None)
+        refusal = None if named is None else self.refuse_tunnel(where)
+        if refusal is None or refusal.reason not in _SEEN_INSIDE:
+            return None
+        return Refusal(FORBIDDEN, refusal.reason, f"{named} could mean another {refusal.reason} than the one granted")
+
+    @property
+    def _examples(self) -> tuple[str, ...]:
+        """A path of every pattern: what none of these reaches, nothing does."""
+        granted = (item for item in self.allowed.of("net.http") if isinstance(item, NetHttp))
+        return tuple(dict.fromkeys(("/", *(example_of(path) for item in granted for path in sorted(item.paths)))))
 
     def refuse_addresses(self, host: str, found: Iterable[str], own: frozenset[str]) -> Refusal | None:
         """Return why nothing may be sent to `host`, given all its addresses: one that is forbidden is enough.
@@ -80,7 +118,7 @@ class Rules:
         except CapabilityBlocked as error:
             return Refusal(FORBIDDEN, error.reason or "host", str(error))
         for method in methods:
-            operation = brokered.NetHttp(method, f"{where.origin}/")
+            operation = brokered.NetHttp(method, f"{where.origin}{where.path}")
             reason = self.denials.refusal(operation) or self.allowed.refusal(operation)
             if reason is not None:
                 return Refusal(FORBIDDEN, reason, f"{method} {where.origin}: {_WHY.get(reason, reason)}")

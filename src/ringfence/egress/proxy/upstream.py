@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from typing import Final
+from typing import Final, TypeVar
 
 from ringfence.egress.addresses import parsed, verdict_of
 from ringfence.egress.dialing import own_of
@@ -20,6 +20,7 @@ Resolve = Callable[[str], Sequence[str]]
 """Returns every address of a name, or raises `Unavailable`; called in a thread."""
 MakeSocket = Callable[[socket.AddressFamily], socket.socket]
 
+_T = TypeVar("_T")
 _RESOLVE_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 10.0
 _MOST_ADDRESSES: Final = 64
@@ -56,6 +57,10 @@ class Dialler:
             with contextlib.suppress(OSError):
                 return await self._connect(address, where.port), address
         raise Refusal(BAD_GATEWAY, "connect", f"{where.host} does not answer on port {where.port}")
+
+    async def in_a_thread(self, ask: Callable[[], _T]) -> _T:
+        """Return what may take a while to find out."""
+        return await asyncio.wrap_future(self._threads.submit(ask))
 
     async def _addresses(self, name: str) -> list[str]:
         try:

@@ -25,7 +25,7 @@ class Wire:
         self.end = end
         self.ahead = b""
         """What was read and not yet used."""
-        self._buffer = buffer
+        self.buffer = buffer
         self._loop = asyncio.get_running_loop()
 
     async def read_until(self, mark: bytes, most: int) -> bytes | None:
@@ -75,13 +75,13 @@ class Wire:
         await asyncio.sleep(0)  # a fast connection must not keep the others waiting
         while True:
             try:
-                return self.end.recv_into(self._buffer, most)
+                return self.end.recv_into(self.buffer, most)
             except (BlockingIOError, InterruptedError):
                 await self._until_readable()
 
     async def send_buffered(self, size: int) -> None:
         """Send what the buffer begins with; what the kernel does not take at once is kept aside."""
-        data = self._buffer[:size]
+        data = self.buffer[:size]
         try:
             sent = self.end.send(data)
         except (BlockingIOError, InterruptedError):

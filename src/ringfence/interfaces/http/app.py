@@ -13,12 +13,13 @@ from ringfence.interfaces.http.gate import Gate
 from ringfence.interfaces.http.headers import Frame
 from ringfence.interfaces.http.limits import Limits
 from ringfence.interfaces.http.mcp import McpRoute
+from ringfence.interfaces.http.once import Once
 from ringfence.service.house import House
 from ringfence.version import __version__
 
 RESOURCES: Final = (
-    "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "repositories", "skills", "evidence",
-    "calls", "grants", "metrics", "secrets",
+    "sign", "health", "keys", "execs", "proposals", "ops", "processes", "workspaces", "repositories", "skills",
+    "evidence", "calls", "grants", "metrics", "secrets",
 )  # fmt: skip
 """The modules beside this one that have a `router`."""
 
@@ -40,6 +41,7 @@ def build(house: House) -> FastAPI:
 
         surface.install(app)
     # the last one added is the first that a request meets
+    app.add_middleware(Once)
     app.add_middleware(Gate)
     app.add_middleware(Limits)
     if house.settings.cors_origins:

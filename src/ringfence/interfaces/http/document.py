@@ -7,10 +7,19 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from ringfence.interfaces.http.aio.key import is_aio
+from ringfence.interfaces.http.once import LONGEST_KEY, SHOWN_ONCE, takes_key
 from ringfence.interfaces.http.problem import Problem, documented
 
 ANYWHERE: Final = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 500, 503)
 """What the gate, the limits or the law can answer for any path."""
+
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[ -~]+$"},
+    "description": "Carried out once: the same key with the same request gives the same answer, for 24 hours",
+}
 
 
 def document(app: FastAPI) -> None:
@@ -28,7 +37,12 @@ def document(app: FastAPI) -> None:
         own = getattr(app.state, "own_refusals", None)
         for name, path in made.get("paths", {}).items():
             refusals = own(ANYWHERE) if own is not None and is_aio(name) else documented(*ANYWHERE)
-            for operation in path.values():
+            for method, operation in path.items():
+                if takes_key({"type": "http", "method": method.upper(), "path": name}) and not name.startswith(
+                    SHOWN_ONCE
+                ):
+                    operation.setdefault("parameters", []).append(_KEY)
+                    operation.setdefault("responses", {}).setdefault("409", documented(409)[409])
                 answers = operation.setdefault("responses", {})
                 for status, problem in refusals.items():
                     if str(status) == "422" or str(status) not in answers:

@@ -16,6 +16,7 @@ from ringfence.interfaces.http.calls import grant_of
 from ringfence.interfaces.http.door import allowed, house_of
 from ringfence.interfaces.http.event_stream import EVENT_SCHEMA, EventStream
 from ringfence.interfaces.http.exec_models import ArtifactList, ExecBody, ExecPage, ExecView, Filters
+from ringfence.interfaces.http.once import read_key
 from ringfence.interfaces.http.problem import documented
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_finder import FILTERS, Question, read_cursor, write_cursor
@@ -28,7 +29,6 @@ router = APIRouter(prefix="/sandbox/execs", tags=["execs"])
 Runner = Annotated[Principal, Depends(allowed(Access.AGENT))]
 Looker = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR))]
 Lister = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR, Access.AUDITOR))]
-_LONGEST_KEY: Final = 255
 _CONTENT: Final = frozenset({"stdout", "stderr", "stdout_b64", "stderr_b64", "out", "pending"})
 
 
@@ -70,7 +70,8 @@ async def run(
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    answer = await execs.submit(who, form, key=_key(idempotency_key), wait=body.wait, shown=shown, gone=gone)
+    key = read_key(() if idempotency_key is None else (idempotency_key,))
+    answer = await execs.submit(who, form, key=key, wait=body.wait, shown=shown, gone=gone)
     headers = {"Location": f"/sandbox/execs/{answer.view['exec_id']}"}
     if answer.replayed:
         headers["Idempotency-Replayed"] = "true"
@@ -224,16 +225,6 @@ def _download(content: bytes, media_type: str, disposition: str) -> Response:
     answer = Response(content, headers=headers)
     answer.headers["Content-Type"] = media_type
     return answer
-
-
-def _key(key: str | None) -> str | None:
-    if key is None:
-        return None
-    if not 0 < len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
-        raise InvalidRequest(
-            f"Idempotency-Key must be 1 to {_LONGEST_KEY} printable ASCII characters", reason="invalid_name"
-        )
-    return key
 
 
 def _event_number(text: str | None) -> int:

@@ -15,8 +15,10 @@ from typing import Annotated, Final
 
 import h11
 from fastapi import APIRouter, Depends
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Scope
 
 from ringfence.errors import TimedOut, Unavailable
 from ringfence.interfaces.http.door import HouseOf, allowed
@@ -113,7 +115,7 @@ class Exchange:
         body = await request.body()
         try:
             self._say(
-                h11.Request(method=request.method, target=self._target(request), headers=self._asked(request, body))
+                h11.Request(method=request.method, target=target_of(request.scope), headers=self._asked(request, body))
             )
             if body:
                 self._say(h11.Data(data=body))
@@ -176,21 +178,9 @@ class Exchange:
             return self._prefix + location
         return location if ":" not in location else None
 
-    def _target(self, request: Request) -> bytes:
-        """Return the path as it was sent, below the prefix; decoded and encoded again it might be another."""
-        raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
-        path = b"/" + raw.partition(b"?")[0].split(b"/", _PARTS_OF_PREFIX)[-1]
-        query: bytes = request.scope["query_string"]
-        return path + b"?" + query if query else path
-
     def _asked(self, request: Request, body: bytes) -> list[tuple[str, str]]:
-        kept = [
-            (name, value)
-            for name, value in request.headers.items()
-            if name not in _NOT_FORWARDED and not name.startswith(("x-ringfence-", "sec-"))
-        ]
+        kept = forwarded(request.headers, self._prefix)
         kept += [("host", f"localhost:{self._port}"), ("connection", "close")]
-        kept.append(("x-forwarded-prefix", self._prefix))
         if body or request.method in ("POST", "PUT", "PATCH"):
             kept.append(("content-length", str(len(body))))
         return kept
@@ -208,3 +198,21 @@ class Exchange:
                 data = await self._reader.read(_CHUNK) if self._reader is not None else b""
             self._spoken.receive_data(data)
         return event
+
+
+def target_of(scope: Scope) -> bytes:
+    """Return the path as it was sent, below the prefix; decoded and encoded again it might be another."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    path = b"/" + raw.partition(b"?")[0].split(b"/", _PARTS_OF_PREFIX)[-1]
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query else path
+
+
+def forwarded(headers: Headers, prefix: str) -> list[tuple[str, str]]:
+    """Return what of a request's headers the guest gets: nothing that is between the caller and us."""
+    kept = [
+        (name, value)
+        for name, value in headers.items()
+        if name not in _NOT_FORWARDED and not name.startswith(("x-ringfence-", "sec-"))
+    ]
+    return [*kept, ("x-forwarded-prefix", prefix)]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ringfence.errors import InvalidRequest
-from ringfence.interfaces.http import process_ports, process_tty
+from ringfence.interfaces.http import process_port_sockets, process_ports, process_tty
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.event_stream import EVENT_SCHEMA
 from ringfence.interfaces.http.exec_models import OperationView
@@ -152,6 +152,7 @@ async def kill(process_id: str, who: Looker, house: HouseOf) -> Response:
 
 router.include_router(process_tty.router)
 router.include_router(process_ports.router)
+router.include_router(process_port_sockets.router)
 
 
 def _run_of(body: ProcessBody) -> dict[str, Any]:

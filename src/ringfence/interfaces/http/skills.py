@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header, Path
+from fastapi import APIRouter, Body, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -105,19 +105,12 @@ async def invoke_skill(
     house: HouseOf,
     skill_id: SkillId,
     body: Annotated[Invocation, Body()],
-    idempotency_key: Annotated[str | None, Header(max_length=256)] = None,
 ) -> Response:
     """Call a skill and wait for it; a program that fails, or outputs that are not valid, are answers like any other.
 
-    Whoever leaves takes the call with him: nobody could ask for its outputs afterwards.
+    Whoever leaves takes the call with him, unless it has an `Idempotency-Key`, by which he can ask for its outputs.
     """
     execs = taking_work(house)
-    if idempotency_key is not None:  # accepted and ignored, it would promise that nothing runs twice
-        raise InvalidRequest(
-            "a call of a skill takes no Idempotency-Key in this version",
-            reason="not_in_this_version",
-            fix="leave it out, or run the program by POST /sandbox/execs",
-        )
     asked = body.model_dump(exclude_unset=True, exclude_none=True, exclude={"inputs"})
     correlation = correlation_of(asked, request_id=getattr(request.state, "request_id", None))
     named = correlation.project_id or correlation.conversation_id

@@ -16,7 +16,7 @@ from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, Lis
 from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, QuotaExceeded, RingfenceError
 from ringfence.evidence.correlation import Correlation
-from ringfence.interfaces.mcp import files, processes, runs, skills, web
+from ringfence.interfaces.mcp import files, pages, processes, runs, skills, web
 from ringfence.interfaces.mcp.answers import refusal
 from ringfence.interfaces.mcp.carrying import Progress, Report
 from ringfence.version import __version__
@@ -54,7 +54,7 @@ class Seat:
     """Waits for a box of the service, in line with everybody else."""
 
 
-BUILT_IN: Final = (*runs.OFFERS, *files.OFFERS, *processes.OFFERS, *web.OFFERS)
+BUILT_IN: Final = (*runs.OFFERS, *files.OFFERS, *processes.OFFERS, *web.OFFERS, *pages.OFFERS)
 
 
 class Offers:

@@ -22,6 +22,7 @@ _SIG_BLOCK, _SIG_SETMASK = 0, 2
 _SIGNAL_SET_BYTES = 8
 _EVERY_SIGNAL = b"\xff" * _SIGNAL_SET_BYTES
 _REST_SECONDS = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0001, 0.002
 
 
 class Anchor:
@@ -75,10 +76,13 @@ def wait_until_at_rest(pid: int) -> None:
         TimeoutError: It does not.
     """
     deadline = time.monotonic() + _REST_SECONDS
+    pause = _FIRST_PAUSE
     while not _sleeps(pid):
         if time.monotonic() > deadline:
             raise TimeoutError("the anchor of a worker's memory does not come to rest")
-        time.sleep(0)
+        # what keeps it from resting is that others have the processors: asking on and on would be one more
+        time.sleep(pause)
+        pause = min(_LONGEST_PAUSE, pause * 2)
 
 
 def _sleeps(pid: int) -> bool:

@@ -78,6 +78,9 @@ class RunCgroup(Protocol):
     def tasks_peak(self) -> int | None:
         """Read the most processes and threads that were ever in at one time; None where that cannot be told."""
 
+    def let_go(self) -> None:
+        """Close the counters: nobody reads them any more."""
+
     def remove(self) -> bool:
         """Give the cgroup back; False while a process still dies in it, and then it may be called again."""
 

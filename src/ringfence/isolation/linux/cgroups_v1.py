@@ -236,11 +236,15 @@ class V1Run:
                 refused = counter(read_at(tree.fd, f"{directory}/pids.events"), b"max") - self.lane.refused
         return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills, refused)
 
-    def remove(self) -> bool:
-        """Remove the memory directory and hand the lane on; False while a process still dies in one of them."""
+    def let_go(self) -> None:
+        """Close the counters: nobody reads them any more."""
         self._cpu.close()
         self._peak.close()
         self._tasks.close()
+
+    def remove(self) -> bool:
+        """Remove the memory directory and hand the lane on; False while a process still dies in one of them."""
+        self.let_go()
         if self.memory is not None and not self._memory_gone:
             self._memory_gone = removed(self.memory.fd, self.name)
             if not self._memory_gone:
@@ -251,9 +255,7 @@ class V1Run:
 
     def discard(self) -> None:
         """Take back what a failed `create` had made; nobody was ever in it."""
-        self._cpu.close()
-        self._peak.close()
-        self._tasks.close()
+        self.let_go()
         if self.memory is not None:
             removed(self.memory.fd, self.name)
         self._remove_lane()

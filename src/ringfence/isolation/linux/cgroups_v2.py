@@ -170,11 +170,15 @@ class V2Run:
             refused = counter(read_at(self._fd, f"{self.name}/pids.events"), b"max")
         return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills, refused)
 
-    def remove(self) -> bool:
-        """Remove the directory; False while a process still dies in it."""
+    def let_go(self) -> None:
+        """Close the counters: nobody reads them any more."""
         self._cpu.close()
         self._peak.close()
         self._tasks.close()
+
+    def remove(self) -> bool:
+        """Remove the directory; False while a process still dies in it."""
+        self.let_go()
         try:
             os.rmdir(self.name, dir_fd=self._fd)
         except FileNotFoundError:

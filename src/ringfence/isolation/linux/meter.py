@@ -98,6 +98,11 @@ class Meter:
         """Whether the kernel killed for want of memory; asked only when somebody was killed."""
         return self.cgroup is not None and self.cgroup.usage().oom_kills > 0
 
+    def let_go(self) -> None:
+        """Close what the counters were read by."""
+        if self.cgroup is not None:
+            self.cgroup.let_go()
+
     def bury(self) -> bool:
         """Remove the cgroup; False while the kernel still finds somebody in it."""
         return self.cgroup is None or self.cgroup.remove()

@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -154,7 +155,7 @@ class Workshop:
         self._limits = limits
         self._lock = threading.Lock()
         self._cgroups = cgroups
-        self._unburied: list[Meter] = []
+        self._unburied: deque[Meter] = deque()
         self._held = 0
         self._closed = False
         self._host_namespaces = observe.own_namespaces()
@@ -207,10 +208,10 @@ class Workshop:
                 meter.anchor_pid = anchor.pid
             layers = self._observe(worker_pid, box, cgroups, door)
             heard.ready(worker_pid)
-            if anchor is not None:
-                # it had the time the worker took to warm up; before a guest has its memory is soon enough
-                wait_until_at_rest(anchor.pid)
             meter.park()
+            if anchor is not None:
+                # not before: it comes to rest while the worker warms up, and has to before a guest has its memory
+                wait_until_at_rest(anchor.pid)
             events = watch_ends(box.ends.streams, box.ends.status, box.ends.job, anchor, box.pidfd)
         except BaseException:
             heard.let_go()
@@ -272,21 +273,34 @@ class Workshop:
             return self._cgroups
 
     def _bury(self, meter: Meter) -> None:
-        """Remove a run's cgroup, and with it any that were still busy before."""
+        """Have a run's cgroup removed: after those of earlier runs, for it was only just killed and is still busy."""
+        meter.let_go()
         with self._lock:
-            pending, self._unburied = [*self._unburied, meter], []
-        still_busy = [each for each in pending if not each.bury()]
+            earlier = len(self._unburied)
+            self._unburied.append(meter)
+        for _ in range(earlier):
+            if not self._bury_oldest():
+                break
         with self._lock:
-            self._unburied += still_busy
             self._held -= 1
             last = self._closed and not self._held
         if last:
             self._finish()
 
+    def _bury_oldest(self) -> bool:
+        """Remove one cgroup that was still busy; one that still is comes last, and may wait as long as it likes."""
+        with self._lock:
+            oldest = self._unburied.popleft() if self._unburied else None
+        if oldest is None or oldest.bury():
+            return True
+        with self._lock:
+            self._unburied.append(oldest)
+        return False
+
     def tidy(self) -> bool:
         """Try again to remove the cgroups of dead runs; True when none is left."""
         with self._lock:
-            pending, self._unburied = self._unburied, []
+            pending, self._unburied = self._unburied, deque()
         still_busy = [meter for meter in pending if not meter.bury()]
         with self._lock:
             self._unburied += still_busy
@@ -303,7 +317,7 @@ class Workshop:
     def _finish(self) -> None:
         for _ in range(_LAST_BURIALS):
             with self._lock:
-                self._unburied = [meter for meter in self._unburied if not meter.bury()]
+                self._unburied = deque(meter for meter in self._unburied if not meter.bury())
                 done = not self._unburied
             if done and (self._cgroups is None or self._cgroups.result().close()):
                 return

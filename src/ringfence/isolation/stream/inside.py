@@ -289,10 +289,10 @@ class _Run:
             self._hear_guest(fd)
         if guest.stdin in ready and guest.wants_input:
             self._took(guest.write())
+        self._doors.see_to(ready)  # before what the host says: a number that it closes may be another's afterwards
         if stream.inlet in ready:
             for kind, payload in stream.heard():
                 self._obey(kind, payload)
-        self._doors.see_to(ready)
         if self._deaths in ready:
             os.read(self._deaths, 4096)
         self._look()

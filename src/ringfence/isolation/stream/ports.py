@@ -132,6 +132,11 @@ class Ways:
             poll.register(self._door, 0)  # that it was shut is told unasked
         self._channels.watch(poll)
         ready = dict(poll.poll())
+        # first: what is opened below may get the number of what is closed below
+        self._channels.see_to(ready)
+        if self._door in ready:
+            self._forget_door()
+            self._say(Kind.CALL, b"")
         if self._wake_end in ready:
             os.read(self._wake_end, 4096)
             self._take_orders()
@@ -139,10 +144,6 @@ class Ways:
             self._hear_box()
         if self._talk.stdout in ready and not self._hear_talk():
             return False
-        if self._door in ready:
-            self._forget_door()
-            self._say(Kind.CALL, b"")
-        self._channels.see_to(ready)
         self._to_box = _write(self._box.stdin, self._to_box)
         self._to_talk = _write(self._talk.stdin, self._to_talk)
         return not (self._box_ended and not self._to_talk)

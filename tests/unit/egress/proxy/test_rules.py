@@ -69,3 +69,40 @@ def test_one_forbidden_address_among_many_is_enough() -> None:
     assert rules.refuse_addresses("a.com", ["93.184.216.34"], frozenset()) is None
     assert rules.refuse_addresses("a.com", ["93.184.216.34", "10.0.0.1"], frozenset()) is not None
     assert rules.refuse_addresses("a.com", ["93.184.216.34"], frozenset({"93.184.216.34"})) is not None
+
+
+def test_a_tunnel_that_nobody_looks_into_needs_every_path() -> None:
+    some = NetHttp("a.com", None, None, METHODS, frozenset({"/v1/**", "/"}))
+    rules = rules_for(profile(some), ["a.com"])
+    refusal = rules.refuse_tunnel(target("https://a.com/"))
+    assert refusal is not None
+    assert refusal.reason == "path"
+    assert rules.refuse_all(target("https://a.com/")) is None
+    assert rules.refuse_all(target("https://a.com:8443/")) is not None
+    assert rules.refuse_plain_tunnel(target("https://a.com:80/")) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        *((path, True) for path in ("/v1", "/v1/", "/v1/x", "/v1/x?y=../../z", "/v1/%C3%A9", "/v1/a%20b", "/v1/a,b")),
+        *((path, False) for path in ("/", "/v10", "/V1/x", "/v1/../v2", "/v1/./x", "/v1//x", "//v1/x", "/v1/..")),
+        *((path, False) for path in ("/v1/%2e%2e/v2", "/v1/%2E./v2", "/v1/..%2fv2", "/v1/%5c..%5cv2", "/v1/x;y=z")),
+        *((path, False) for path in ("/v1/%252e%252e/v2", "/%76%31/x", "/v1/%00", "/v1/%0d%0ax", "/v1/%", "/v1/%3b")),
+    ],
+)
+def test_a_path_is_granted_in_the_one_spelling_that_every_server_reads_alike(path: str, allowed: bool) -> None:
+    rules = rules_for(profile(NetHttp("a.com", None, None, METHODS, frozenset({"/v1/**"}))), ["a.com"])
+    refusal = rules.refuse_request("GET", target(f"https://a.com{path}"))
+    assert (refusal is None) == allowed
+    assert refusal is None or refusal.reason == "path"
+
+
+def test_a_header_names_no_other_method_or_path_where_those_are_granted_one_by_one() -> None:
+    some = rules_for(profile(NetHttp("a.com", None, None, frozenset({"GET"}))), ["a.com"])
+    all_of_it = rules_for(profile(NetHttp("a.com", None, None, METHODS)), ["a.com"])
+    where = target("https://a.com/")
+    for name in ("X-HTTP-Method-Override", "x-original-url", "X-Rewrite-URL"):
+        assert some.refuse_overrides([(name, "DELETE")], where) is not None
+        assert all_of_it.refuse_overrides([(name, "DELETE")], where) is None
+    assert some.refuse_overrides([("Accept", "*/*")], where) is None

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringfence.capability.capabilities import Capabilities
 from ringfence.egress.proxy import proxy as proxies
 from ringfence.egress.proxy.ledger import Ledger
-from ringfence.egress.proxy.proxy import Proxy, most_connections
+from ringfence.egress.proxy.proxy import Proxy, has_room, most_connections
 from ringfence.egress.proxy.rules import Rules
 from ringfence.egress.proxy.upstream import Dialler, plain_socket
+
+ASKED = b"GET http://example.com/ HTTP/1.1\r\n\r\n"
 
 
 @pytest.fixture
@@ -37,7 +44,8 @@ def answer_to(listener: socket.socket, said: bytes = b"") -> tuple[socket.socket
     client = socket.create_connection(listener.getsockname())
     if said:
         client.sendall(said)
-        client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it was turned away already
+            client.shutdown(socket.SHUT_WR)
     return client, client.recv(4096) if said else b""
 
 
@@ -57,13 +65,52 @@ async def test_a_box_that_opens_what_it_can_leaves_others_their_way_out(
         held = [answer_to(greedy)[0] for _ in range(2)]
         turned_away = socket.create_connection(greedy.getsockname())
         assert b" 503 " in await asyncio.to_thread(turned_away.recv, 4096)
-        client, told = await asyncio.to_thread(answer_to, modest, b"GET http://example.com/ HTTP/1.1\r\n\r\n")
+        client, told = await asyncio.to_thread(answer_to, modest, ASKED)
         assert b" 503 " not in told
         assert told.startswith(b"HTTP/1.1 4")
         for each in (*held, turned_away, client):
             each.close()
         for gate in gates:
             await gate.close()
+
+
+@given(st.integers(1, 300), st.lists(st.integers(0, 4), min_size=1, max_size=600))
+def test_whoever_comes_next_finds_as_much_as_anybody_has(most: int, tries: list[int]) -> None:
+    held: Counter[int] = Counter()
+    for tenant in tries:
+        if has_room(held[tenant], held.total(), most):
+            held[tenant] += 1
+        assert held.total() <= most
+    left, largest = most - held.total(), max(held.values(), default=0)
+    assert left >= largest - 1
+
+
+def test_tenants_that_take_what_they_can_end_with_the_same() -> None:
+    held: Counter[str] = Counter()
+    while any(has_room(held[tenant], held.total(), 100) for tenant in "abc"):
+        held.update(tenant for tenant in "abc" if has_room(held[tenant], held.total(), 100))
+    assert held == {"a": 25, "b": 25, "c": 25}
+
+
+async def test_the_boxes_of_one_tenant_leave_another_its_way_out(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxies, "most_connections", lambda: (8, 2))
+    tenants = ["greedy"] * 5 + ["modest"]
+    with ExitStack() as opened:
+        boxes = [opened.enter_context(box()) for _ in tenants]
+        gates = [
+            proxy.open(each.fileno(), Rules(Capabilities(())), Ledger(1000, 1000), tenant=tenant)
+            for each, tenant in zip(boxes, tenants, strict=True)
+        ]
+        held = [answer_to(each)[0] for each in boxes[:2] for _ in range(2)]
+        refused = [await asyncio.to_thread(answer_to, each, ASKED) for each in boxes[2:5]]
+        assert all(b" 503 " in told for _, told in refused)
+        client, told = await asyncio.to_thread(answer_to, boxes[5], ASKED)
+        assert told.startswith(b"HTTP/1.1 4")
+        for each in (*held, *(end for end, _ in refused), client):
+            each.close()
+        await asyncio.gather(*(gate.close() for gate in gates))
+        thread = proxy._running()
+        assert thread.connections.total() == len(thread.connections) == 0
 
 
 async def test_names_that_nobody_answers_for_keep_no_other_box_waiting() -> None:

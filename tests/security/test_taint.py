@@ -33,6 +33,8 @@ from ringfence.operation.workspace_proposals import WsCommit
 from ringfence.outcome import ExecutionResult, Outcome, Status
 from ringfence.testing import ScriptedExecutor, orchestrator_over, standard_profile
 
+pytestmark = [pytest.mark.guarantee(36), pytest.mark.needs("native")]
+
 READ = NetHttp("GET", "http://web.example.com/")
 SEND = NetHttp("POST", "http://web.example.com/", {}, b"what was read")
 POLICY = """
