@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 from weakref import WeakValueDictionary
 
-from ringfence.browser.driver import Driver
+from ringfence.browser.driver import Driver, beside
 from ringfence.browser.port import Bounds
 from ringfence.browser.room import Room, start_room
 from ringfence.browser.tab import ChromiumTab
@@ -75,8 +75,8 @@ class ChromiumBrowsers:
         self._is_closed = True
         if self._workshop is not None:
             await self._driver.do(self._close())
-            await asyncio.to_thread(self._workshop.close)
-        await asyncio.to_thread(self._driver.close)
+            await beside(self._workshop.close)
+        await beside(self._driver.close)
 
     # --- in the driver's loop ---
 

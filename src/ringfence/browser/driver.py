@@ -14,7 +14,7 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -35,6 +35,15 @@ _OURS: Final = {
     "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1",
 }
 _STOP_SECONDS: Final = 10.0
+
+
+async def beside(work: Callable[[], T]) -> T:
+    """Do what blocks in a thread; while the interpreter ends, which gives out no more threads, do it here."""
+    try:
+        done = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        return work()
+    return await done
 
 
 class _Loop(asyncio.SelectorEventLoop):

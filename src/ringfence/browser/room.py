@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringfence.browser.box import Box, Reception
 from ringfence.browser.chromium import arguments, find_chromium
-from ringfence.browser.driver import Driver
+from ringfence.browser.driver import Driver, beside
 from ringfence.browser.guard import Guard
 from ringfence.browser.port import Bounds
 from ringfence.browser.world import World
@@ -61,7 +61,7 @@ class Room:
         """Kill the browser and everything in its box."""
         self.vanish()
         self.let_out()
-        await asyncio.to_thread(self.box.end)
+        await beside(self.box.end)
         with contextlib.suppress(Exception):  # its driver may have noticed first
             await self.browser.close()
 
