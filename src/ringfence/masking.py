@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 from urllib.parse import quote, quote_plus
@@ -88,13 +88,34 @@ class Masks:
         """Return a text with names in the place of values."""
         return self.mask(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
-    def stream(self) -> Masker:
-        """Return what masks one stream, piece by piece."""
-        return Masker(self)
+    def stream(self, *, steady: bool = False) -> Masker:
+        """Return what masks one stream, piece by piece; a `steady` one holds as much back whatever comes."""
+        return Masker(self, self.split_steadily if steady else self.split)
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
         """Return what of `data` can be shown, masked, and the rest, which may be the beginning of a value."""
         return self._cut(data, more=True)
+
+    @property
+    def longest(self) -> int:
+        """How long the longest spelling is."""
+        return max(map(len, self._names), default=0)
+
+    def split_steadily(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return what of `data` can be shown, masked, and its last bytes: always as many, whatever they are.
+
+        `split` keeps back what looks like a value. Whoever can have a guess of their own said, and see whether it comes
+        at once, would learn a value from that, letter by letter.
+        """
+        bound, at = len(data) - self.longest + 1, 0
+        shown: list[bytes] = []
+        while self._pattern is not None and (found := self._pattern.search(data, at)) and found.start() < bound:
+            start = found.start()
+            size, spelling = max((_alike(data, start, each), each) for each in self._heads[found[0]])
+            shown += (data[at:start], self._names[spelling])
+            at = start + size
+        end = max(at, bound)
+        return b"".join((*shown, data[at:end])), data[end:]
 
     def _cut(self, data: bytes, *, more: bool) -> tuple[bytes, bytes]:
         """Mask `data`; where `more` comes, only up to what that may continue.
@@ -132,11 +153,11 @@ class Masks:
 class Masker:
     """One stream: holds back only what may be the beginning of a value, until that is known."""
 
-    __slots__ = ("_held", "_masks", "found")
+    __slots__ = ("_held", "_masks", "_split", "found")
 
-    def __init__(self, masks: Masks) -> None:
+    def __init__(self, masks: Masks, split: Callable[[bytes], tuple[bytes, bytes]]) -> None:
         """Nothing has come yet."""
-        self._masks = masks
+        self._masks, self._split = masks, split
         self._held = b""
         self.found = False
         """Whether anything was masked."""
@@ -144,7 +165,7 @@ class Masker:
     def add(self, data: bytes) -> bytes:
         """Return what can be shown now that `data` has come."""
         whole = self._held + data
-        shown, self._held = self._masks.split(whole)
+        shown, self._held = self._split(whole)
         self.found = self.found or not whole.startswith(shown)
         return shown
 

@@ -81,6 +81,7 @@ def test_methods_and_paths_hold_inside_tls(boxes: Boxes, lab: EgressLab) -> None
 # --- a secret that never enters ---
 
 VALUE = "tok-Zq7f-not+to/be=seen-0192"
+IMAGES = {"docker": "docker_engine", "gvisor": "gvisor_image"}
 SECRETS = "secrets: {TOKEN: {tools: [code_run, shell_exec]}}\n"
 
 
@@ -132,6 +133,33 @@ env; cat /proc/*/environ
     end = json.loads(execution.end.text or "")
     assert {place["secret"] for place in end["network"]["destinations"]} == {"TOKEN"}
     assert b"secret.leased" in kept
+
+
+@pytest.mark.parametrize(
+    "isolation",
+    [
+        pytest.param("bwrap", marks=pytest.mark.needs("bwrap")),
+        pytest.param("docker", marks=pytest.mark.needs("docker")),
+        pytest.param("gvisor", marks=pytest.mark.needs("gvisor")),
+    ],
+)
+def test_other_boxes_use_a_secret_in_the_same_way(
+    tmp_path: Path, lab: EgressLab, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, isolation: str
+) -> None:
+    if isolation in IMAGES:
+        request.getfixturevalue(IMAGES[isolation])
+    lab.seen.clear()
+    boxes = Boxes(tmp_path / "home", lab, monkeypatch, isolation=isolation)
+    Registry(boxes.home, SystemClock()).put("local", "TOKEN", VALUE.encode(), hosts=(WEB,))
+    program = f"""
+import os, urllib.request
+request = urllib.request.Request('https://{WEB}/echo', headers={{'X-Key': os.environ['API_KEY']}})
+print(urllib.request.urlopen(request).read().decode())
+"""
+    result = brokered(boxes, program, "python")
+    assert "X-Key: rfsecret_" in said(result)
+    assert VALUE in repr(lab.seen)
+    assert VALUE not in repr(result)
 
 
 @pytest.mark.parametrize(

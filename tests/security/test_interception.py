@@ -6,6 +6,7 @@ import base64
 import gzip
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
@@ -234,6 +235,45 @@ def test_exactly_one_binding_has_to_match(lab: InterceptLab, hosts: tuple[str, .
     assert b"403 Forbidden" in door.get("/", f"X-Key: {lent.env['BOUND']}")
     assert lab.host.heard == []
     assert refused(door, "secret", "BOUND")
+
+
+def test_nothing_that_can_be_read_on_its_way_carries_it_even_if_it_is_bound_there(lab: InterceptLab) -> None:
+    lent = lab.lend("PLAIN", hosts=(f"{SECOND}:80",))
+    door = lab.door(lent)
+    request = f"GET http://{SECOND}/echo HTTP/1.1\r\nHost: {SECOND}\r\nX-Key: {lent.env['PLAIN']}\r\n\r\n"
+    assert b"use https" in door.plain(request.encode())
+    assert VALUE not in heard(lab)
+    assert refused(door, "secret", "PLAIN")
+
+
+def test_not_even_its_length_is_told(lab: InterceptLab, door: Opened, token: str) -> None:
+    lab.host.script = lambda head: [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(head)]
+    answer = door.get("/", f"X-Key: {token}", method="HEAD")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"content-length" not in answer.lower()
+
+
+def test_a_guess_comes_back_no_later_than_anything_else(lab: InterceptLab, door: Opened) -> None:
+    """A host that says back what it is sent, and then waits, must not tell by our waiting how a value begins."""
+    goes_on = threading.Event()
+    got: dict[str, int] = {}
+    for guess in ("tok-Zq7f", "xyz-1234"):
+
+        def script(_: bytes, guess: str = guess) -> Iterator[bytes]:
+            yield b"HTTP/1.1 200 OK\r\n\r\n" + b"." * 1000 + guess.encode()
+            goes_on.wait(20)
+
+        lab.host.script = script
+        with door.tunnel() as end:
+            end.sendall(f"GET / HTTP/1.1\r\nHost: {WEB}\r\n\r\n".encode())
+            heard_so_far = b""
+            while b"." not in heard_so_far:
+                heard_so_far += end.recv(65536)
+            got[guess] = heard_so_far.count(b".")
+            goes_on.set()
+            assert everything(end).rstrip(b"\r\n0").endswith(guess.encode())
+            goes_on.clear()
+    assert len(set(got.values())) == 1
 
 
 def test_the_rules_are_asked_before_the_secret_is(lab: InterceptLab, lent: Lent, token: str) -> None:

@@ -16,7 +16,6 @@ import signal
 import socket
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +23,7 @@ from ringfence.browser.filter import browser_filter
 from ringfence.browser.port import Bounds
 from ringfence.browser.view import view
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux import channel, observe
 from ringfence.isolation.linux.egress_door import PORT

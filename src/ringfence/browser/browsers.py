@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -12,6 +11,7 @@ from ringfence.browser.port import Bounds
 from ringfence.browser.room import Room, start_room
 from ringfence.browser.tab import ChromiumTab
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.proxy import Proxy
 from ringfence.egress.proxy.rules import Rules

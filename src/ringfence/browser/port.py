@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from ringfence.dataclass import dataclass
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.rules import Rules
 from ringfence.errors import InvalidRequest

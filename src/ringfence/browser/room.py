@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringfence.browser.box import Box, Reception
@@ -19,6 +18,7 @@ from ringfence.browser.driver import Driver, beside
 from ringfence.browser.guard import Guard
 from ringfence.browser.port import Bounds
 from ringfence.browser.world import World
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux.workshop import Workshop
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.egress.proxy.swap import Loan
 from ringfence.errors import CapabilityBlocked, InvalidRequest, Unavailable
 from ringfence.masking import Masks, leaves
@@ -89,7 +89,10 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
                 loan = _loan(registry, tenant, entry, value)
                 env[_variable_name(ask)] = loan.placeholder
                 loans.append(loan)
-        values[ask.name] = value
+        if (
+            ask.way is not Way.BROKER
+        ):  # what a box never holds, its output cannot show: masking it would confirm a guess
+            values[ask.name] = value
         leases.append(Lease(ask.name, ask.way, entry.version, registry.fingerprint(tenant, ask.name, value)))
     return Lent(tuple(leases), _masks(values), env, inputs, tuple(loans))
 

@@ -201,3 +201,28 @@ def test_alike_spellings_are_found_in_a_stream_as_in_the_whole(parts: list[bytes
     output = b"".join((*parts, b"ab" * 49, *parts))
     masker = known.stream()
     assert b"".join((*(masker.add(bytes((byte,))) for byte in output), masker.finish())) == known.mask(output)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.integers(0, 6), st.data())
+def test_a_steady_stream_masks_all_and_holds_back_as_much_whatever_comes(
+    pieces: list[bytes], at: int, data: st.DataObject
+) -> None:
+    masks = Masks({"KEY": b"correct horse"}, b"<it>")
+    pieces.insert(min(at, len(pieces)), b"correct horse")
+    whole = b"".join(pieces)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+    masker = masks.stream(steady=True)
+    shown = [masker.add(whole[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    assert b"".join((*shown, masker.finish())) == masks.whole(whole)
+    assert b"correct horse" not in b"".join(shown)
+
+
+@given(st.binary(min_size=200, max_size=400))
+def test_a_guess_of_a_value_is_shown_no_later_than_anything_else(said: bytes) -> None:
+    masks = Masks({"KEY": b"correct horse"})
+    sizes = {
+        len(masks.stream(steady=True).add(said[: len(said) - len(guess)] + guess))
+        for guess in (b"", b"correct", b"correct hors", b"wrong")
+        if masks.whole(said) == said
+    }
+    assert len(sizes) <= 1

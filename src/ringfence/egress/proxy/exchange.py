@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SWITCHING, _FINAL = 101, 200
 _MOST_HEADS_BEFORE_ANSWER: Final = 8
+_MOST_FILLED: Final = 2 * messages.MOST_HEAD_BYTES
 
 
 class Exchange:
@@ -65,6 +66,8 @@ class Exchange:
                 self._meter.entry.secret = loan.name
                 await self._require_valid(loan)
                 outer = messages.forwarded(carrying(request, loan), where, framing)
+                if len(outer) > _MOST_FILLED:
+                    raise Refusal(FORBIDDEN, "too_large", "the request names its secret too often", secret=loan.name)
             await host.send(outer)
             return await self._both_ways(host, request, framing, known_there)
         finally:
@@ -148,12 +151,13 @@ class Exchange:
             response = hidden(response, known_there)
         told, stays = framing, request.stays
         if request.method == "HEAD":
-            told = messages.answer_framing("GET", response)
+            # of a host that knows a secret the length alone could tell how long that is
+            told = None if known_there else messages.answer_framing("GET", response)
         elif framing is None or framing.chunked or (known_there and framing.length):
             told = messages.Framing(chunked=True) if request.minor else None
         self.has_answer = True
         await self._client.send(messages.retold(response, told, stays=stays))
-        maskers = [loan.masks.stream() for loan in known_there]
+        maskers = [loan.masks.stream(steady=True) for loan in known_there]
         write = chunk if told is not None and told.chunked else _as_it_is
         async for piece in self._content(host, framing):
             for masker in maskers:

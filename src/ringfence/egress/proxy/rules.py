@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ringfence.authority.levels import Decision
@@ -14,6 +13,7 @@ from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.host import host_pattern, meet
 from ringfence.capability.net import NetHttp
 from ringfence.capability.url_path import example_of
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.addresses import AddressRules
 from ringfence.egress.proxy.refusal import FORBIDDEN, Refusal
 from ringfence.egress.urls import checked
@@ -56,6 +56,10 @@ class Rules:
     def refuse_tunnel(self, where: Target) -> Refusal | None:
         """Return why an encrypted tunnel may not be opened: nobody sees what is in it, so all must be granted."""
         return self.refuse_unseen(sorted(METHODS), where)
+
+    def refuse_protocols(self, where: Target, offered: tuple[bytes, ...]) -> Refusal | None:  # noqa: ARG002
+        """Return why a tunnel may not carry any of the protocols that its client offers; here all are welcome."""
+        return None
 
     def refuse_unseen(self, methods: Iterable[str], where: Target) -> Refusal | None:
         """Return why a tunnel may not be opened in which nobody sees which of `methods` is used, and on which path."""

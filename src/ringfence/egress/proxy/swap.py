@@ -11,9 +11,9 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.proxy.messages import Fields, Request, Response
 from ringfence.egress.proxy.refusal import BAD_GATEWAY, FORBIDDEN, Refusal
 from ringfence.masking import Masks
@@ -37,7 +37,7 @@ class Loan:
     is_valid: Callable[[], bool] = field(repr=False)
     """Whether it may be used at this moment; may block."""
     masks: Masks = field(repr=False)
-    """What stands for the value in every spelling of it, and puts the placeholder there."""
+    """What puts the placeholder in the place of every spelling of the value."""
 
 
 class Swap:

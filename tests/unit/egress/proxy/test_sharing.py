@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
 import threading
@@ -43,7 +44,8 @@ def answer_to(listener: socket.socket, said: bytes = b"") -> tuple[socket.socket
     client = socket.create_connection(listener.getsockname())
     if said:
         client.sendall(said)
-        client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it was turned away already
+            client.shutdown(socket.SHUT_WR)
     return client, client.recv(4096) if said else b""
 
 
