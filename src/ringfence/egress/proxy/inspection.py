@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
 
+from ringfence.dataclass import dataclass, field
 from ringfence.egress.proxy.authority import Authority
 from ringfence.egress.proxy.swap import Swap
 

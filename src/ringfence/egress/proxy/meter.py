@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
+from ringfence.dataclass import dataclass
 from ringfence.egress.proxy.ledger import Entry, Ledger
 from ringfence.egress.proxy.refusal import FORBIDDEN, TOO_LATE, Refusal
 from ringfence.operation.target import Target

@@ -11,9 +11,9 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.proxy.messages import Fields, Request, Response
 from ringfence.egress.proxy.refusal import BAD_GATEWAY, FORBIDDEN, Refusal
 from ringfence.masking import Masks
