@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from ringfence import arguments
 from ringfence.authority.layers import Request, read_commit
 from ringfence.authority.limit_names import FIELDS, nothing
+from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field, replace
-from ringfence.errors import InvalidRequest
+from ringfence.errors import Denied, InvalidRequest
 from ringfence.operation import CodeRun, parse_language
 from ringfence.operation.secret import read_ask
 
 if TYPE_CHECKING:
     from ringfence.authority.levels import NetMode
-    from ringfence.authority.profile import Isolation, SecurityMode
+    from ringfence.authority.profile import SecurityMode
     from ringfence.requests import ExecutionRequest
 
 _DEFAULTS = Limits()
@@ -43,6 +44,22 @@ class Asks:
     def usual(self) -> Request:
         """What is asked for when a call adds nothing; one object, by which its profile is found again."""
         return self._request(self.limits, self.stated)
+
+    def stricter(self, isolation: Isolation | None, *, require_cgroups: bool = False) -> Asks:
+        """Return the same for a caller who wants more caution: a stronger box, or the same by its name.
+
+        Raises:
+            Denied: The box that is asked for may be weaker, or is another than whoever made the manager chose.
+        """
+        if isolation not in (None, self.isolation) and not _is_stronger(isolation, self.isolation):
+            raise Denied(
+                f"isolation {isolation} is for whoever runs the service to choose",
+                reason="not_granted",
+                fix=f"leave it out, or ask for {Isolation.GVISOR}",
+            )
+        return replace(
+            self, isolation=isolation or self.isolation, require_cgroups=self.require_cgroups or require_cgroups
+        )
 
     def of(self, request: ExecutionRequest) -> Request:
         """Return what is asked for `request`: a timeout, and what differs from the system's defaults.
@@ -85,6 +102,11 @@ class Asks:
             ceilings=self.ceilings,
             net_ceiling=self.net_ceiling,
         )
+
+
+def _is_stronger(asked: Isolation | None, own: Isolation) -> bool:
+    # on its own the service takes a native box before any other of that class
+    return asked is Isolation.GVISOR or (asked is Isolation.NATIVE and own is Isolation.AUTO)
 
 
 def operation_of(

@@ -62,7 +62,7 @@ class Browsing:
             return outcome
         if outcome.content is None:
             raise CapabilityBlocked("the policy keeps contents out of results, so there is nothing to save")
-        from dataclasses import replace
+        from ringfence.dataclass import replace
 
         saved = await self.perform(FsWrite(save_as, outcome.content, overwrite=True))
         return replace(outcome, out={**outcome.out, "saved_as": saved.out["path"]})

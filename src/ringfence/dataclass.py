@@ -9,9 +9,9 @@ their own. Like the standard ones with `slots=True` they are made anew, so no me
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -43,7 +43,7 @@ class _Shape:
     def __init__(self, fields: dict[str, Field], *, frozen: bool, slots: bool) -> None:
         self.fields, self.frozen, self.slots = fields, frozen, slots
         compared = [each.name for each in fields.values() if each.compare]
-        self.key: Callable[[object], Any] = attrgetter(*compared) if compared else lambda _: ()
+        self.key: Callable[[object], Any] = operator.attrgetter(*compared) if compared else lambda _: ()
 
 
 class _StandardFields:
@@ -72,8 +72,16 @@ def _shape(cls: type) -> _Shape:
 
 
 def _lazy_dataclass(
-    *, frozen: bool = False, slots: bool = False, weakref_slot: bool = False, eq: bool = True, kw_only: bool = False
-) -> Callable[[type[T]], type[T]]:
+    cls: type[T] | None = None,
+    /,
+    *,
+    frozen: bool = False,
+    slots: bool = False,
+    weakref_slot: bool = False,
+    eq: bool = True,
+    order: bool = False,
+    kw_only: bool = False,
+) -> Any:
     """Make a dataclass of a class, as the standard decorator does."""
 
     def made(cls: type[T]) -> type[T]:
@@ -84,7 +92,7 @@ def _lazy_dataclass(
         if slots:
             names = (name for name in own if name not in inherited)
             space["__slots__"] = (*names, "__weakref__") if weakref_slot else tuple(names)
-        _add_methods(space, shape, eq=eq)
+        _add_methods(space, shape, eq=eq, order=order)
         for made_by_type in ("__dict__", "__weakref__"):
             space.pop(made_by_type, None)
         metaclass: Any = type(cls)
@@ -94,7 +102,7 @@ def _lazy_dataclass(
             _write_when_called(new, shape)
         return new
 
-    return made
+    return made if cls is None else made(cls)
 
 
 def _inherited(cls: type) -> dict[str, Field]:
@@ -125,7 +133,7 @@ def _taken_out(space: dict[str, Any], *, slots: bool, kw_only: bool) -> dict[str
     return fields
 
 
-def _add_methods(space: dict[str, Any], shape: _Shape, *, eq: bool) -> None:
+def _add_methods(space: dict[str, Any], shape: _Shape, *, eq: bool, order: bool) -> None:
     """Add what the body does not have; none of it is made for this class but its `__init__`."""
     space["__dataclass_params__"], space["__dataclass_fields__"] = shape, _StandardFields()
     positional = (each.name for each in shape.fields.values() if each.init and not each.kw_only)
@@ -135,6 +143,8 @@ def _add_methods(space: dict[str, Any], shape: _Shape, *, eq: bool) -> None:
         space.setdefault("__eq__", _eq)
         if space.get("__hash__") is None:
             space["__hash__"] = _hash if shape.frozen else None
+    if order:
+        space |= _ORDER
     if shape.frozen:
         space |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
         if shape.slots:
@@ -188,11 +198,18 @@ def _repr(self: object) -> str:
     return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
-def _eq(self: object, other: object) -> Any:
-    if other.__class__ is not self.__class__:
-        return NotImplemented
-    key = _shape(type(self)).key
-    return key(self) == key(other)
+def _by_key(compare: Callable[[Any, Any], Any]) -> Callable[[object, object], Any]:
+    def method(self: object, other: object) -> Any:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        key = _shape(type(self)).key
+        return compare(key(self), key(other))
+
+    return method
+
+
+_eq = _by_key(operator.eq)
+_ORDER = {f"__{each.__name__}__": _by_key(each) for each in (operator.lt, operator.le, operator.gt, operator.ge)}
 
 
 def _hash(self: object) -> int:

@@ -259,11 +259,13 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
         session_id: str | None = None,
         correlation: Correlation | None = None,
         role: str | None = None,
+        isolation: Isolation | None = None,
+        require_cgroups: bool = False,
     ) -> Self:
         """Return a manager that shares this one's engine, and ends with it, for another caller, session or role.
 
-        What is not given is as it is here. It is for a door that knows who calls: what it runs can touch nothing of
-        another tenant.
+        What is not given is as it is here; `isolation` and `require_cgroups` only ever ask for more. It is for a door
+        that knows who calls: what it runs can touch nothing of another tenant.
         """
         if self._remote is None:
             self._engine()
@@ -274,6 +276,8 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
         acting._session_id = session_id if session_id is not None else self._session_id
         acting._correlation = correlation or self._correlation
         acting._role = role if role is not None else self._role
+        if isolation is not None or require_cgroups:
+            acting._asks = self._asks.stricter(isolation, require_cgroups=require_cgroups)
         if self._presented is None:  # a call under a grant has space of its own, and takes it along when it ends
             # not of this object alone: the next call of the same caller finds its temporary space again
             acting._scope = f"tenant {acting._caller.tenant} session {acting._session_id}"

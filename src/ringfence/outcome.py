@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.capability import budget
-from ringfence.dataclass import dataclass, field
+from ringfence.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ringfence.authority.taint import Tainted
@@ -298,6 +298,13 @@ class ExecutionResult:
     """What untrusted content it comes after, or reached for itself, under a policy that asks."""
     kept_in: str | None = None
     """The directory of its workspace in which its output and artifacts are kept, of a run in a session."""
+    digests: Mapping[str, Any] | None = None
+    """What `out` says of output that the policy keeps out of results."""
+
+    def withheld(self) -> Self:
+        """Return the result without what the program said: what is left tells it from any other, and where it is."""
+        digests = {**self.out, "preview": ""}
+        return replace(self, stdout_raw=b"", stderr_raw=b"", value=None, digests=digests)
 
     @property
     def success(self) -> bool:
@@ -327,6 +334,8 @@ class ExecutionResult:
     @property
     def out(self) -> Mapping[str, Any]:
         """A digest view of the output, for records that must not hold content."""
+        if self.digests is not None:
+            return self.digests
         import hashlib  # not at the top: it is slow to import, and most runs are not asked for digests
 
         digest = hashlib.sha256(self.stdout_raw).hexdigest()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
 from ringfence.authority.taint import Tainted
+from ringfence.dataclass import fields
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.outcome import (
     Artifact,
@@ -95,6 +96,7 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
     }
     form["tasks_peak"] = result.tasks_peak
     form["value"] = result.value
+    form["digests"] = None if result.digests is None else dict(result.digests)
     return form
 
 
@@ -166,6 +168,7 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
         evidence_id=_maybe(form, "evidence_id", str),
         risk=_maybe(form, "risk", str),
         kept_in=_maybe(form, "kept_in", str),
+        digests=None if form.get("digests") is None else read_object(form["digests"]),
         tainted=_tainted(form.get("tainted")),
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringfence.attachment import Attachment
@@ -22,6 +21,7 @@ from ringfence.authority.profile import Profile
 from ringfence.budgets.admission import Admission
 from ringfence.budgets.memory import MemoryMeter
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.evidence.documents import Document
 from ringfence.evidence.records import Members

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from ringfence import arguments
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest, RingfenceError, ToolDenied
 from ringfence.facade import SandboxManager
 from ringfence.operation.form import from_json

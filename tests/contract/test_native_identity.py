@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.authority.profile import Isolation
-from ringfence.isolation.linux.sealed import GUEST_ID
+from ringfence.isolation.linux.view import GUEST_ID
 from ringfence.isolation.native.backend import NativeBackend
 from ringfence.isolation.native.identity import RANGE
 from ringfence.ports import WorkerSpec

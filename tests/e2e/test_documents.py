@@ -1,22 +1,31 @@
 """The code examples of documents 001 and 002, as they are printed there, run with their import lines changed.
 
-`documents/` has them letter by letter. Those with a Docker engine's address, a confirmation service, a pool of AIO
-sandboxes or a browser wait for these parts; the first of them is here, to show that it is refused and not ignored.
+`documents/` has them letter by letter. Those with a confirmation service wait for approvals, the one with a browser is
+with the browser.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import aio_service
 
-from ringfence import AgentWorkspace, BrokerOutcome, PathTraversalError, SandboxType, WorldInterface
+from ringfence import (
+    AgentWorkspace,
+    BrokerOutcome,
+    ExecutionRequest,
+    IsolationUnavailable,
+    PathTraversalError,
+    SandboxType,
+    WorldInterface,
+)
 
 pytestmark = [pytest.mark.needs("native")]
 
@@ -111,6 +120,38 @@ async def test_002_no_path_leads_out_of_the_workspace_as_in_4_3() -> None:
     with pytest.raises(PathTraversalError):
         await execute(printed("002_4_3"), names)
     assert names["content"] == "Hello"
+
+
+@contextmanager
+def services(directory: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run as many AIO services as an example's pool wants, where the environment says a pool finds them."""
+    with ExitStack() as running:
+        urls = [running.enter_context(aio_service.running(directory / str(at))).url for at in range(count)]
+        monkeypatch.setenv("RINGFENCE_AIO_INSTANCES", ",".join(urls))
+        yield
+
+
+async def test_002_a_pool_of_services_as_in_4_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with services(tmp_path, 2, monkeypatch):
+        names: dict[str, Any] = {"request": ExecutionRequest(code="print('in a service')", language="python")}
+        await execute(printed("002_4_4"), names)
+        assert (names["result"].success, names["result"].stdout) == (True, "in a service\n")
+        assert names["result"].sandbox_type is SandboxType.AIO
+        await names["pool"].stop()
+
+
+async def test_002_a_manager_with_a_pool_as_in_9(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = printed("002_9_pool").split("# ... 执行代码 ...")
+    with services(tmp_path, 2, monkeypatch):
+        async with executed(printed("002_9_basic"), before) as names:
+            # strict is the default, and nobody here has seen how a service isolates: who accepts that says so
+            with pytest.raises(IsolationUnavailable, match="aio gives os at most"):
+                await names["manager"].execute_code("python", "print('pooled')")
+            permissive = type(names["manager"])("session_123", aio_pool=names["pool"], security_mode="permissive")
+            result = await permissive.execute_code("python", "print('pooled')")
+            assert (result.stdout, result.sandbox_type) == ("pooled\n", SandboxType.AIO)
+            await permissive.cleanup()
+            await execute(after, names)
 
 
 async def test_002_a_session_runs_and_is_cleaned_up_as_in_9(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -11,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command_line import ringfence as ringfence_command
 
 import ringfence
 from ringfence import InvalidRequest, SandboxManager
-from ringfence.errors import CapabilityBlocked, Denied, IsolationUnavailable, ToolDenied
+from ringfence.errors import CapabilityBlocked, Denied, IsolationUnavailable, QuotaExceeded, ToolDenied
 from ringfence.operation.brokered import FsList, FsRead, FsWrite, TmpAlloc
 
 pytestmark = [pytest.mark.needs("native")]
@@ -138,6 +141,33 @@ def test_a_budget_holds_across_processes_and_ends_with_its_own_exit_code(tmp_pat
     ]
     assert [each.returncode for each in done] == [0, 0, 5], done[2].stderr
     assert "QUOTA.BUDGET_EXCEEDED" in done[2].stderr
+
+
+async def test_no_more_calls_of_a_tool_run_at_once_than_the_policy_says(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {tools: {code_run: {max_concurrency: 1}}}\n")
+    async with SandboxManager(home=tmp_path / "home", policy_file=policy, pool_size=0) as manager:
+        clock = "import time; began = time.monotonic(); time.sleep(0.3); print(began, time.monotonic())"
+        ran = await asyncio.gather(*(manager.execute_code("python", clock) for _ in range(3)))
+        times = sorted(tuple(map(float, result.stdout.split())) for result in ran)
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
+        with pytest.raises(QuotaExceeded) as refused:
+            await asyncio.gather(*(manager.execute_code("python", clock, timeout=0.35) for _ in range(3)))
+        assert refused.value.reason == "concurrency"
+        shell = await asyncio.gather(*(manager.execute_shell("sleep 0.2") for _ in range(2)))
+        assert all(result.success for result in shell)
+
+
+def test_spaces_and_users_have_budgets_of_their_own(tmp_path: Path) -> None:
+    policy = tmp_path / "budgets.yaml"
+    policy.write_text("policies: {}\nbudgets: {space: {'*': {calls: 1}}, user: {ann: {calls: 1}}}\n")
+
+    def run(*whose: str) -> int:
+        words = [word for name in whose for word in ("--correlate", name)]
+        return ringfence_command(tmp_path / "home", "run", "--policy", str(policy), *words, "-c", "1").returncode
+
+    assert [run("space=one"), run("space=one"), run("space=two"), run()] == [0, 5, 0, 0]
+    assert [run("user=ann"), run("user=ann"), run("user=bob"), run("user=bob")] == [0, 5, 0, 0]
 
 
 @pytest.fixture

@@ -179,6 +179,25 @@ async def test_where_the_policy_keeps_content_back_there_is_a_digest_and_a_handl
         assert hashlib.sha256(b"CONFIDENTIAL").hexdigest() in read.out["handle"]
 
 
+async def test_where_the_policy_keeps_content_back_nobody_hears_what_a_program_says(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    async with manager(tmp_path, "policies: {default: {output_inline: false}}\n") as held:
+        result = await held.execute_code(
+            "python", "import sys; print('CONFIDENTIAL'); print('HIDDEN', file=sys.stderr)",
+            on_output=lambda _, chunk: heard.append(chunk),
+        )  # fmt: skip
+        assert (result.success, result.stdout, result.stderr, heard) == (True, "", "", [])
+        assert result.out["stdout_sha256"] == hashlib.sha256(b"CONFIDENTIAL\n").hexdigest()
+        assert (result.out["stdout_bytes"], result.out["stderr_bytes"], result.out["preview"]) == (13, 7, "")
+        assert "CONFIDENTIAL" not in repr(result)
+        with pytest.raises(CapabilityBlocked):
+            await held.redeem(result.out["handle"])
+        with pytest.raises(CapabilityBlocked, match="a process is listened to"):
+            await held.start_process("echo CONFIDENTIAL")
+    async with manager(tmp_path) as another:  # under a policy that shows it
+        assert await another.redeem(result.out["handle"]) == b"CONFIDENTIAL\n"
+
+
 async def test_the_output_of_a_run_has_a_handle_that_brings_it_back_or_nothing(tmp_path: Path) -> None:
     async with manager(tmp_path) as held:
         result = await held.execute_code("python", "print('x' * 1000)")

@@ -38,4 +38,5 @@ GUARANTEES = {
     33: "A page reaches the hosts that were granted and nothing else, writes nowhere, and is two boxes off the host.",
     34: "What is in opened TLS is judged request by request, and a secret put into it never comes back to the box.",
     36: "Who reached for untrusted content stays marked, whatever is renamed, left out, killed or given up afterwards.",
+    37: "A caller gets no role, box or mode but its key's and the service's, or stricter; no repository is written.",
 }

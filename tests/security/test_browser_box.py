@@ -24,6 +24,10 @@ def lab() -> Iterator[BrowserLab]:
         yield lab
 
 
+_SHARED = """onconnect = ({ports: [port]}) => fetch('/shared', {method: 'POST', body: 'x'})
+  .then(() => 'sent', () => 'no').then((said) => port.postMessage(said));"""
+
+
 async def session(lab: BrowserLab) -> ChromiumTab:
     """Return the one page that all these tests share, with nothing on the record yet."""
     lab.web.forget()
@@ -145,13 +149,21 @@ async def test_a_page_writes_nothing_anywhere_by_any_method_or_form(lab: Browser
       Object.assign(ping, {href: '#here', ping: '/ping'}); document.body.append(ping); ping.click();
       document.body.insertAdjacentHTML('beforeend', `<iframe srcdoc="<form method=post action=http://web.example.com/inner
         id=f></form><script>f.submit()<\\/script>"></iframe>`);
+      await attempt('shared', () => new Promise((r) => {
+        const shared = new SharedWorker('/shared.js');
+        shared.port.onmessage = (event) => r(event.data); shared.port.start(); }));
+      addEventListener('pagehide', () => {
+        navigator.sendBeacon('/left-beacon', 'x');
+        fetch('/left-keep', {method: 'POST', keepalive: true, body: 'x'}); });
       await fetch('/once-more');"""
+    lab.web.show("/shared.js", _SHARED, Content_Type="text/javascript")
     opened = await tab.open(lab.web.act("/write", script, "<iframe name=frame></iframe>"), 12)
     heard = await said(tab)
     assert [heard[method] for method in ("POST", "PUT", "DELETE", "PATCH", "keepalive")] == ["TypeError"] * 5
     assert heard["xhr"] == "NetworkError"
-    assert heard["worker"] == "no"
-    await tab.open(lab.web.show("/after", ""), 10)  # what a page sends when it is left
+    assert (heard["worker"], heard["shared"]) == ("no", "no")
+    for path in ("/after", "/after-that"):  # what a page sends when it is left
+        await tab.open(lab.web.show(path, ""), 10)
     assert {method for method, _, _ in lab.web.seen} == {"GET"}
     assert "method" in opened.blocked
 
@@ -207,13 +219,14 @@ async def test_a_page_opens_no_other_and_gets_no_worker_file_or_permission(lab: 
     assert not [path for _, _, path in lab.web.seen if path in ("/popup", "/service.js")]
 
 
-async def test_a_window_that_a_click_opens_is_closed_before_it_asks_for_anything(lab: BrowserLab) -> None:
+async def test_a_window_that_a_click_opens_is_closed_and_the_page_stays(lab: BrowserLab) -> None:
     tab = await session(lab)
+    lab.web.show("/popup", "<script>fetch('/from-popup', {method: 'POST'})</script>")
     await tab.open(lab.web.show("/link", "<a href=/popup target=_blank>open</a>"), 10)
     opened = await tab.click("a")
     assert opened.url.endswith("/link")
-    await tab.open(lab.web.show("/after", ""), 10)
-    assert "/popup" not in lab.web.came("GET")
+    assert "popup" in {*opened.blocked, *(await tab.open(lab.web.show("/after", ""), 10)).blocked}
+    assert lab.web.came("POST") == []
 
 
 async def test_a_download_is_refused_and_nothing_of_it_is_written(lab: BrowserLab) -> None:

@@ -21,7 +21,7 @@ from ringfence.errors import InvalidRequest, QuotaExceeded, RingfenceError
 from ringfence.journal.reader import reading
 from ringfence.workspaces.registered import MOST_REPOSITORIES, repositories
 
-pytestmark = [pytest.mark.guarantee(1, 2, 16, 21), pytest.mark.needs("native")]
+pytestmark = [pytest.mark.guarantee(1, 2, 16, 21, 37), pytest.mark.needs("native")]
 PASSWORD = "hunter2-of-the-remote"
 
 

@@ -67,6 +67,16 @@ def classes(by: Any) -> SimpleNamespace:
     class Held:
         fd: int
 
+    @dataclass
+    class Plain:
+        x: int = 1
+        y: list[int] = field(default_factory=list)
+
+    @dataclass(frozen=True, slots=True, order=True)
+    class Ranked:
+        x: int
+        y: str = ""
+
     @dataclass(frozen=True, slots=True)
     class Nothing:
         pass
@@ -135,6 +145,11 @@ LAWS: dict[str, Callable[[SimpleNamespace], Any]] = {
     "never equal to another class": lambda of: (of.Point(1) == of.Named(1), of.Point(1) == (1, 2)),
     "hashed by value": lambda of: len({of.Point(1), of.Point(1, 2, [9]), of.Point(2)}),
     "what changes has no hash": lambda of: hash(of.Count("a")),
+    "without any words": lambda of: (repr(of.Plain()), vars(of.Plain(2)), of.Plain() == of.Plain(1, [])),
+    "in order": lambda of: repr(sorted([of.Ranked(2), of.Ranked(1, "b"), of.Ranked(1)])),
+    "equal ones in order": lambda of: (of.Ranked(1) <= of.Ranked(1), of.Ranked(1) > of.Ranked(1)),
+    "in no order with others": lambda of: of.Ranked(1) < 1,
+    "without an order": lambda of: of.Point(1) < of.Point(2),
     "nothing at all": lambda of: (of.Nothing() == of.Nothing(), repr(of.Nothing()), len({of.Nothing(), of.Nothing()})),
     "by identity": lambda of: (of.Only() == of.Only(), len({of.Only(), of.Only()})),
     "a body's own methods stay": lambda of: (of.Own(1) == 3, hash(of.Own(1)), repr(of.Own(1)), of.Point(1).sum()),

@@ -70,6 +70,14 @@ def test_no_file_names_a_package_registry() -> None:
     assert named == [("tools/setup", engine)]
 
 
+def test_dataclasses_are_made_one_way() -> None:
+    """By `ringfence.dataclass`, which is cheap to import; what only reads one is the standard library's."""
+    making = r"\b(?:dataclass|field|fields|replace)\b"
+    wrong = re.compile(rf"^\s*(?:import dataclasses|from dataclasses import .*{making})", re.MULTILINE)
+    made = [path for path in (ROOT / "src").rglob("*.py") if wrong.search(path.read_text())]
+    assert made == [ROOT / "src" / "ringfence" / "dataclass.py"]
+
+
 def test_no_module_is_named_after_nothing() -> None:
     assert [path for path in (ROOT / "src").rglob("*.py") if path.stem in BANNED_NAMES] == []
 

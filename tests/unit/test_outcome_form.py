@@ -91,6 +91,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     ),
     "tainted": st.none() | st.builds(Tainted, by=TEXTS, reached=TEXTS, at_ms=COUNTS),
     "kept_in": st.none() | TEXTS,
+    "digests": st.none() | st.dictionaries(TEXTS, TEXTS | COUNTS, max_size=2),
 }
 RESULTS = st.builds(ExecutionResult, **FIELDS)
 BROKERED = st.builds(

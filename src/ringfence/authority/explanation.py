@@ -31,6 +31,7 @@ _HELD_BY = {
     "artifact_bytes": _HOST,
     "artifact_count": _HOST,
     "artifact_depth": _HOST,
+    "max_concurrency": _HOST,
     "safety": "guard",
     "isolation": _KERNEL,
     "critical_isolation": _KERNEL,

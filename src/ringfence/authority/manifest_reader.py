@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from ringfence.authority import strict_json
@@ -15,6 +14,7 @@ from ringfence.authority.manifest import DEFAULT_SAFETY, DEFAULT_SIDE_EFFECTS, M
 from ringfence.authority.policy import EMPTY
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.form import from_json, parse
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 
 _T = TypeVar("_T")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ringfence.authority.grant import Grant, read_limits, read_risk, read_time
@@ -11,6 +10,7 @@ from ringfence.authority.limit_names import Stated, check_stated, nothing
 from ringfence.capability.budget import INHERITED, Budget, read_budget
 from ringfence.capability.capabilities import Capabilities, read_capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials, read_denials
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 
 # The holder writes these, and reading them costs the host: a long list against a long list is a product.

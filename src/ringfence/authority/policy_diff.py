@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ from ringfence.capability.budget import KINDS, Budget
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 
 
 class Direction(StrEnum):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Protocol
 
 from ringfence.authority.policy import PolicySnapshot
 from ringfence.authority.policy_reader import load_policy
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, RingfenceError
 
 _TRIES = 3

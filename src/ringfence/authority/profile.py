@@ -13,7 +13,7 @@ from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
-from ringfence.dataclass import dataclass, field
+from ringfence.dataclass import dataclass, field, fields
 
 if TYPE_CHECKING:
     from ringfence.authority.grant import Grant
@@ -95,6 +95,8 @@ class Profile:
     budget: Budget = INHERITED
     scope_budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
     """What the policy gives each tenant, user or session, by scope and name."""
+    concurrency: int | None = None
+    """How many calls of the tool may run at once for the tenant and role; nothing where nobody said so."""
     expires_at: int | None = None
     dangers: tuple[str, ...] = ()
     refusal: str | None = None
@@ -202,7 +204,7 @@ class Profile:
             "call_id": self.call_id,
             "side_effect": str(self.side_effect),
             "timeout_ms": self.timeout_ms,
-            "whitelists": {name: list(getattr(lists, name)) for name in lists.__dataclass_fields__},
+            "whitelists": {name: list(getattr(lists, name)) for name in (each.name for each in fields(lists))},
             "mappings": {"root_fs": self.mappings.root_fs, "tmp_dir": self.mappings.tmp_dir},
             "expires_at": self.expires_at,
             "clamped": list(self.clamped),
@@ -210,4 +212,4 @@ class Profile:
         }
 
 
-_LIMITS = tuple(Limits.__dataclass_fields__)
+_LIMITS = tuple(each.name for each in fields(Limits))

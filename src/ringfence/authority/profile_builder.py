@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 SYSTEM: Final = Ceiling()
 NO_REQUEST: Final = Request()
 _MOST_KEPT = 1024
+_AT_ONCE = "max_concurrency"
 
 
 class ProfileBuilder:
@@ -163,6 +164,7 @@ class ProfileBuilder:
             commit=commit_of(layers),
             budget=budget_of(layers),
             scope_budgets=policy.policy.budgets,
+            concurrency=next((row.value for row in rows if row.setting == _AT_ONCE and row.layer != "default"), None),
             dangers=dangers(layers, capabilities, denials),
             refusal=refusal,
             clamped=clamped,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.capability.capabilities import Capabilities
+from ringfence.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, RuntimeMissing
 
 MAX_BYTES = 8 * 1024 * 1024

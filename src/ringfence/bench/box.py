@@ -9,12 +9,12 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence import wiring
 from ringfence.authority.profile import Profile
 from ringfence.clock import SystemClock
+from ringfence.dataclass import dataclass
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult
 from ringfence.ports import ExecCtx, Executor

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -23,6 +22,7 @@ from ringfence.bench.pairs import alternate, interleave
 from ringfence.bench.promise import judged
 from ringfence.bench.series import Series, quantile
 from ringfence.bench.subject import Bench, Measured
+from ringfence.dataclass import dataclass
 
 _CODE, _EXPECTED = "print(1)", b"1\n"
 _CLIENTS: Final = 64

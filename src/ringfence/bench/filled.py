@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ringfence.clock import SystemClock
 from ringfence.database.sqlite import SqliteDatabase
+from ringfence.dataclass import dataclass
 from ringfence.evidence.records import Members
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal import recovery, store

@@ -13,8 +13,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from ringfence.dataclass import dataclass, field
 
 _BLOCK = 65536
 _BODY = json.dumps({"project_id": "bench", "exec": {"kind": "python", "code": "print(1)"}}).encode()

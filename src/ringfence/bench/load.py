@@ -7,13 +7,13 @@ import gc
 import itertools
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.bench import bare, promise
 from ringfence.bench.promise import Line, judged
 from ringfence.bench.series import Series, quantile
 from ringfence.bench.subject import AsyncTimed, Bench, Manager, Measured, ours
+from ringfence.dataclass import dataclass
 
 _CODE, _EXPECTED = "print(1)", "1\n"
 _MEMORY_SLACK_BYTES = 8_000_000

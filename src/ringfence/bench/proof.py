@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from ringfence.bench.pairs import alternate
 from ringfence.bench.promise import Line, judged
 from ringfence.bench.series import Series
 from ringfence.bench.subject import Bench, Measured, ours
+from ringfence.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.bench.promise import Line
 from ringfence.bench.series import Series
+from ringfence.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

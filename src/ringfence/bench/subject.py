@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ringfence.bench.bare import WrongOutput
 from ringfence.bench.promise import Line
 from ringfence.bench.series import Series
+from ringfence.dataclass import dataclass
 from ringfence.outcome import ExecutionResult
 
 AsyncTimed = Callable[[], Awaitable[float]]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from ringfence import wiring
 from ringfence.bench.subject import Runs
+from ringfence.dataclass import replace
 from ringfence.facade import SandboxManager
 from ringfence.testing import MemorySink
 

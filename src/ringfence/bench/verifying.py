@@ -11,10 +11,11 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from ringfence.database.sqlite import SqliteDatabase
+from ringfence.dataclass import dataclass
 from ringfence.evidence.verify import Trust
 from ringfence.journal.reader import reading
 from ringfence.journal.signer import key_in_home, verify

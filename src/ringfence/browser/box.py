@@ -16,7 +16,6 @@ import signal
 import socket
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +23,7 @@ from ringfence.browser.filter import browser_filter
 from ringfence.browser.port import Bounds
 from ringfence.browser.view import view
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux import channel, observe
 from ringfence.isolation.linux.egress_door import PORT
@@ -106,6 +106,8 @@ class Reception:
         self._workshop, self._bounds, self._program = workshop, bounds, program
         self.sandbox_id = f"rf-browser-{secrets.token_hex(6)}"
         self._name = f"ringfence-{secrets.token_hex(16)}"
+        self.was_met = False
+        """Whether a launcher came."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._listener.bind(f"\0{self._name}")
@@ -121,6 +123,11 @@ class Reception:
         python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
         return python, ["-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, self._name]
 
+    def hurry(self) -> None:
+        """Wait for no launcher that has not come yet: nobody starts one any more."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+
     def receive(self) -> Box:
         """Tell the launcher what to build, and take over what it built; blocks.
 
@@ -134,9 +141,7 @@ class Reception:
             answer, fds = channel.receive(host)
             if answer is None or "failed" in answer:
                 why = "it gave no reason" if answer is None else answer["failed"]
-                raise IsolationUnavailable(
-                    f"the box of a browser could not be built: {why}", fix="run `ringfence doctor`"
-                )
+                raise IsolationUnavailable(f"no box for a browser could be built: {why}", fix="run `ringfence doctor`")
             host.settimeout(None)
             self._place.shut()
             door, pidfd = fds
@@ -157,6 +162,7 @@ class Reception:
             _, uid, _ = _PEER.unpack(host.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
             if uid == os.geteuid():
                 host.settimeout(_START_SECONDS)
+                self.was_met = True
                 return host
             host.close()  # somebody else on this machine, who read the name in /proc/net/unix
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
-from ringfence.browser.driver import Driver
+from ringfence.browser.driver import Driver, beside
 from ringfence.browser.port import Bounds
 from ringfence.browser.room import Room, start_room
 from ringfence.browser.tab import ChromiumTab
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.proxy import Proxy
 from ringfence.egress.proxy.rules import Rules
@@ -53,8 +54,10 @@ class ChromiumBrowsers:
         self._warm: asyncio.Task[Room] | None = None
         self._boxes = 0
         self._waiting: list[asyncio.Future[None]] = []
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._ending: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
+        self._last_used = 0.0
         self._is_closed = False
 
     async def tab(self, session: str, tenant: str, rules: Rules, ledger: Ledger) -> ChromiumTab:
@@ -72,8 +75,8 @@ class ChromiumBrowsers:
         self._is_closed = True
         if self._workshop is not None:
             await self._driver.do(self._close())
-            await asyncio.to_thread(self._driver.close)
-            await asyncio.to_thread(self._workshop.close)
+            await beside(self._workshop.close)
+        await beside(self._driver.close)
 
     # --- in the driver's loop ---
 
@@ -82,6 +85,7 @@ class ChromiumBrowsers:
             raise Unavailable("the browsers are closed", reason="closed")
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
+            self._last_used = _now()
             held = self._held.get(key)
             if held is not None and held.tab.alive and held.rules == rules:
                 held.used = _now()
@@ -91,10 +95,9 @@ class ChromiumBrowsers:
             room = await self._room()
             room.let_out()
             try:
-                gate = self._proxy.open(room.box.door, rules, ledger)
+                gate = self._proxy.open(room.box.door, rules, ledger, tenant=key[0])
             except BaseException:
-                await room.end()
-                self._give_back()
+                await self._end(room)
                 raise
             tab = ChromiumTab(self._driver, room, gate, rules, self._bounds, lambda: self._left(key, tab))
             self._held[key] = _Held(tab, rules, _now())
@@ -105,7 +108,6 @@ class ChromiumBrowsers:
         held = self._held.get(key)
         if held is not None and held.tab is tab:
             del self._held[key]
-            self._locks.pop(key, None) if not self._locks[key].locked() else None
         self._give_back()
 
     async def _room(self) -> Room:
@@ -115,8 +117,7 @@ class ChromiumBrowsers:
                 warm, self._warm = self._warm, None
                 room = await self._finished(warm)
                 if room.gone.done():  # died while it waited
-                    await room.end()
-                    self._give_back()
+                    await self._end(room)
                     continue
                 return room
             if self._boxes < self._most:
@@ -127,12 +128,26 @@ class ChromiumBrowsers:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            if not starting.done():  # whoever asked is gone; the next one gets it
-                self._warm = starting
+            starting.add_done_callback(self._unwanted)
             raise
         except BaseException:
             self._give_back()
             raise
+
+    def _unwanted(self, starting: asyncio.Task[Room]) -> None:
+        """Let the next one have what whoever asked for it did not wait for."""
+        if starting.cancelled() or starting.exception() is not None:
+            self._give_back()
+        elif self._warm is None and not self._is_closed:
+            self._warm = starting
+            self._wake()
+        else:
+            self._ending.add(ending := asyncio.ensure_future(self._end(starting.result())))
+            ending.add_done_callback(self._ending.discard)
+
+    async def _end(self, room: Room) -> None:
+        await room.end()
+        self._give_back()
 
     def _begin(self) -> asyncio.Task[Room]:
         if self._workshop is None:
@@ -174,6 +189,9 @@ class ChromiumBrowsers:
 
     def _give_back(self) -> None:
         self._boxes -= 1
+        self._wake()
+
+    def _wake(self) -> None:
         while self._waiting:
             turn = self._waiting.pop(0)
             if not turn.done():
@@ -190,6 +208,9 @@ class ChromiumBrowsers:
                     await held.tab.closed()
                 elif held.tab.busy:
                     held.used = _now()
+            if self._warm is not None and self._warm.done() and not self._held and self._last_used < old:
+                warm, self._warm = self._warm, None
+                await self._end(warm.result())  # nobody browses any more; the next one waits a little
             if self._workshop is not None:
                 await asyncio.to_thread(self._workshop.tidy)
 
@@ -203,7 +224,7 @@ class ChromiumBrowsers:
             (room,) = await asyncio.gather(warm, return_exceptions=True)
             if isinstance(room, Room):
                 await room.end()
-        await asyncio.gather(*(held.tab.closed() for held in tuple(self._held.values())))
+        await asyncio.gather(*(held.tab.closed() for held in tuple(self._held.values())), *self._ending)
 
 
 def _now() -> float:

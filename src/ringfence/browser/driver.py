@@ -14,7 +14,7 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -37,18 +37,35 @@ _OURS: Final = {
 _STOP_SECONDS: Final = 10.0
 
 
+async def beside(work: Callable[[], T]) -> T:
+    """Do what blocks in a thread; while the interpreter ends, which gives out no more threads, do it here."""
+    try:
+        done = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        return work()
+    return await done
+
+
 class _Loop(asyncio.SelectorEventLoop):
     """Starts programs with an environment of ours, whatever was asked for."""
 
     def __init__(self, directory: str) -> None:
         super().__init__()
         self._directory = directory
+        self._program: int | None = None
 
     async def subprocess_exec(self, *arguments: Any, **options: Any) -> Any:
         asked = options.get("env") or {}
         kept = {name: asked[name] for name in _KEPT if name in asked}
         options |= {"env": _OURS | kept | {"TMPDIR": self._directory}, "cwd": "/", "stderr": subprocess.DEVNULL}
-        return await super().subprocess_exec(*arguments, **options)
+        started = await super().subprocess_exec(*arguments, **options)
+        self._program = started[0].get_pid()
+        return started
+
+    def has_lost_its_program(self) -> bool:
+        """Whether what was started last is dead, as the kernel says."""
+        state = None if self._program is None else cgroup_owner.process_state(self._program)
+        return self._program is not None and (state is None or state[0] in "ZX")
 
 
 class Driver:
@@ -95,6 +112,10 @@ class Driver:
         """Return Playwright; only to be called in the driver's loop."""
         return await self._started().playwright()
 
+    def has_died(self) -> bool:
+        """Whether Playwright's Node program is gone; whoever asks for Playwright next gets a new one."""
+        return self._started().loop.has_lost_its_program()
+
     def close(self) -> None:
         """Stop Playwright, its Node program and the thread; blocks for a moment."""
         with self._lock:
@@ -127,7 +148,7 @@ class _Running:
         return self._pid == os.getpid() and self._thread.is_alive()
 
     async def playwright(self) -> Playwright:
-        if self._playwright is None or _failed(self._playwright):
+        if self._playwright is None or _failed(self._playwright) or self.loop.has_lost_its_program():
             self._playwright = asyncio.ensure_future(_start())
         return await asyncio.shield(self._playwright)
 
@@ -140,7 +161,7 @@ class _Running:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     async def _stop(self) -> None:
-        if self._playwright is not None:
+        if self._playwright is not None and not self.loop.has_lost_its_program():
             await (await self._playwright).stop()
 
     def _run(self) -> None:

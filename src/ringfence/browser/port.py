@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from ringfence.dataclass import dataclass
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.rules import Rules
+from ringfence.errors import InvalidRequest
 from ringfence.outcome import Network
 
 MIB: Final = 1024 * 1024
@@ -33,8 +34,12 @@ class Bounds:
     pids: int = 512
     """Processes and threads: an idle Chromium with one page has about 150."""
     cpus: float = 2.0
-    disk_bytes: int = 128 * MIB
+    disk_bytes: int = 256 * MIB
     """Of everything the browser writes, which is memory."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.width <= WIDEST and 0 < self.height <= HIGHEST):
+            raise InvalidRequest(f"a viewport has at most {WIDEST} by {HIGHEST} pixels")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringfence.browser.box import Box, Reception
 from ringfence.browser.chromium import arguments, find_chromium
-from ringfence.browser.driver import Driver
+from ringfence.browser.driver import Driver, beside
 from ringfence.browser.guard import Guard
 from ringfence.browser.port import Bounds
 from ringfence.browser.world import World
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux.workshop import Workshop
 
@@ -61,13 +61,14 @@ class Room:
         """Kill the browser and everything in its box."""
         self.vanish()
         self.let_out()
-        await asyncio.to_thread(self.box.end)
+        await beside(self.box.end)
         with contextlib.suppress(Exception):  # its driver may have noticed first
             await self.browser.close()
 
     def vanish(self, *_: object) -> None:
         """Take note that nothing can be done with it any more."""
         if not self.gone.done():
+            asyncio.get_running_loop().remove_reader(self.box.pidfd)
             self.gone.set_result(None)
 
 
@@ -79,6 +80,29 @@ async def start_room(driver: Driver, workshop: Workshop, bounds: Bounds) -> Room
         IsolationUnavailable: The box, or Chromium's own sandbox in it, is not as it must be.
     """
     program = find_chromium()
+    try:
+        browser, box = await _launch(driver, workshop, bounds, program)
+    except _DriverDied:
+        browser, box = await _launch(driver, workshop, bounds, program)
+    try:
+        box.require_sealed()
+        async with asyncio.timeout(_START_SECONDS):
+            await _require_own_sandbox(browser)
+            return await _furnish(box, browser, bounds)
+    except BaseException as error:
+        await asyncio.to_thread(box.end)
+        with contextlib.suppress(Exception):
+            await browser.close()
+        if isinstance(error, TimeoutError):
+            raise IsolationUnavailable("Chromium did not get ready in its box in time") from error
+        raise
+
+
+class _DriverDied(IsolationUnavailable):
+    """Playwright's Node program is gone; a new one can be had."""
+
+
+async def _launch(driver: Driver, workshop: Workshop, bounds: Bounds, program: str) -> tuple[Browser, Box]:
     playwright = await driver.playwright()
     reception = await asyncio.to_thread(Reception, workshop, bounds, program)
     command, first = reception.command()
@@ -95,23 +119,19 @@ async def start_room(driver: Driver, workshop: Workshop, bounds: Bounds) -> Room
             handle_sighup=False,
             timeout=_START_SECONDS * 1000,
         )
-    except Exception as error:
-        box = await receiving  # has the better reason, if the box could not be built
-        await asyncio.to_thread(box.end)
-        raise IsolationUnavailable(f"Chromium did not start in its box: {_first_line(error)}") from error
-    box = await receiving
-    try:
-        box.require_sealed()
-        async with asyncio.timeout(_START_SECONDS):
-            await _require_own_sandbox(browser)
-            return await _furnish(box, browser, bounds)
     except BaseException as error:
-        await asyncio.to_thread(box.end)
-        with contextlib.suppress(Exception):
-            await browser.close()
-        if isinstance(error, TimeoutError):
-            raise IsolationUnavailable("Chromium did not get ready in its box in time") from error
-        raise
+        reception.hurry()
+        (box,) = await asyncio.gather(receiving, return_exceptions=True)
+        if isinstance(box, Box):
+            await asyncio.to_thread(box.end)
+        if driver.has_died():
+            raise _DriverDied(f"the driver of the browsers died: {_first_line(error)}") from error
+        if not isinstance(error, Exception):
+            raise
+        if isinstance(box, IsolationUnavailable) and reception.was_met:
+            raise box from error  # has the better reason
+        raise IsolationUnavailable(f"Chromium did not start in its box: {_first_line(error)}") from error
+    return browser, await receiving
 
 
 async def _require_own_sandbox(browser: Browser) -> None:
@@ -142,16 +162,15 @@ async def _furnish(box: Box, browser: Browser, bounds: Bounds) -> Room:
         locale="en-US",
         timezone_id="UTC",
     )
-    control = await browser.new_browser_cdp_session()
-    await control.send("Browser.setDownloadBehavior", {"behavior": "deny"})
     page = await context.new_page()
     session = await context.new_cdp_session(page)
-    guard = Guard(context, page)
+    guard = Guard(context, page, await browser.new_browser_cdp_session())
     await guard.begin()
     room = Room(box, browser, page, World(session), guard, asyncio.get_running_loop().create_future())
     page.on("crash", room.vanish)
     page.on("close", room.vanish)
     browser.on("disconnected", room.vanish)
+    asyncio.get_running_loop().add_reader(box.pidfd, room.vanish)  # whether or not the driver lives to tell
     room.turn_away()
     return room
 
@@ -161,5 +180,5 @@ def _close_next(listener: socket.socket) -> None:
         listener.accept()[0].close()
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:300]

@@ -7,12 +7,12 @@ settled + held never passes the limit that the reservation was made under.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ringfence.budgets.reservation import Hold, MeterSource, Overrun, Reservation, Settlement, Usage
 from ringfence.budgets.scope import Bound, Chain, Scope
 from ringfence.capability.budget import KINDS, Amount, Budget
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, QuotaExceeded
 
 LEVELS = frozenset({"concurrent"})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from ringfence.budgets.scope import Scope
 from ringfence.capability.budget import Budget
+from ringfence.dataclass import dataclass
 from ringfence.outcome import Budget as RunFigures
 
 _MB = 1_000_000

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ringfence.capability.budget import KINDS, UNLIMITED, Amount, Budget
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import InvalidRequest
 
 _ALL: dict[str, Amount] = dict.fromkeys(KINDS, UNLIMITED)

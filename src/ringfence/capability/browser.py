@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ringfence.capability.kind import Kind, invalid
+from ringfence.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ringfence.operation.form import Operation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.host import above, host_pattern
@@ -11,6 +10,7 @@ from ringfence.capability.host import covers as host_covers
 from ringfence.capability.host import meet as host_meet
 from ringfence.capability.kind import Kind, invalid
 from ringfence.capability.url_path import EVERY_PATH, path_covers, path_pattern, paths_allow, paths_meet, plain_paths
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.operation.target import DEFAULT_PORTS, METHODS, target
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.canonical import canonical
 from ringfence.capability.kind import Kind, invalid
 from ringfence.capability.template import Template, read_template
+from ringfence.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ringfence.operation import brokered

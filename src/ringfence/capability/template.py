@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.capability.kind import invalid
+from ringfence.dataclass import dataclass
 
 _TAG = "ProcExec"
 MAX_REPEATS = 3

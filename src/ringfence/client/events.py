@@ -6,9 +6,9 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.outcome_form import wrong_form
 
 LONGEST_EVENT: Final = 256 * 1024 * 1024

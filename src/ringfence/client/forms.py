@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import Denied
 from ringfence.operation.code import WORKING_DIRECTORY, Language
 

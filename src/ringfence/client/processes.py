@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from ringfence.config import of_the_service
+from ringfence.dataclass import replace
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.outcome_form import read_base64, read_member, read_object, read_one_of, wrong_form

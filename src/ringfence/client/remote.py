@@ -6,13 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from ringfence.client.forms import Asking, GrantInUse, process_form
 from ringfence.client.service import RUN_SECONDS, Service, new_key
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.operation.code import CodeRun
 from ringfence.outcome_form import read_member, read_object

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from ringfence.dataclass import dataclass
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0

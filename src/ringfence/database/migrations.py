@@ -254,6 +254,10 @@ def _taint(d: Dialect) -> tuple[str, ...]:
     )
 
 
+def _roles(d: Dialect) -> tuple[str, ...]:
+    return (f"ALTER TABLE api_key ADD COLUMN role {d.text}",)
+
+
 def _sandbox_execs(d: Dialect) -> str:
     """Return the view with the twenty columns that tools of the first design read; times are in milliseconds."""
     ids = ("project_id", "task_id", "conversation_id", "skill_id")
@@ -312,6 +316,6 @@ _OWN_INDEXES = {
         "task_id", "turn_id", "conversation_id", "project_id", "skill_id", "user_id", "space_id", "outcome",
     )
 }  # fmt: skip
-_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service, _taint, _answers)
+_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service, _taint, _answers, _roles)
 VERSION: Final = len(_STEPS)
 """The newest version of the schema that this release knows."""

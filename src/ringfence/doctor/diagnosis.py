@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ringfence.dataclass import dataclass
 from ringfence.doctor import checks_host, checks_kernel
 from ringfence.doctor.checks_absent import ABSENT
 from ringfence.doctor.checks_deployment import deployment

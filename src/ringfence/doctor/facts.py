@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ringfence.dataclass import dataclass, field
 from ringfence.outcome import Layers
 
 

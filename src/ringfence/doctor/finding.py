@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
+
+from ringfence.dataclass import dataclass
 
 
 class Health(StrEnum):

@@ -8,13 +8,13 @@ is taken out and judged as well, whichever of the seven ways it was put in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 Address = IPv4Address | IPv6Address

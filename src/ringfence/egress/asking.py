@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.unpacking import CODINGS
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.operation.target import DEFAULT_PORTS, Target

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import dataclass
 
 FREE_EXPANSION: Final = MIB
 """What may unpack from next to nothing: a short page of one repeated letter is no attack."""

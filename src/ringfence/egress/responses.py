@@ -7,9 +7,9 @@ that nothing behind the answer is ever read as another.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.egress.caps import RetrievalCaps
 from ringfence.errors import CapabilityBlocked, Unavailable
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.addresses import AddressRules, parsed, verdict_of
 from ringfence.egress.asking import FOLLOWED, Ask
 from ringfence.egress.caps import RetrievalCaps

@@ -7,9 +7,9 @@ the record alike, so that no two of them can mean different hosts.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
 
+from ringfence.dataclass import replace
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.operation.target import MAX_URL_BYTES, Target, is_address, target
 

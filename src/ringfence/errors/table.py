@@ -72,6 +72,7 @@ _LIKE_ITS_CODE = Reason("")
 _UNDER_ANY_CODE = {"consent_required": Reason("a person has to agree first", exit_code=4)}
 
 _PERMISSION_DENY = {
+    "role": Reason("a request names another role than the one its key was made for"),
     "key_void": Reason("the key that asked for it was revoked or has expired before it began"),
     "not_granted": Reason("no grant allows this operation"),
     "no_key": Reason("the request brought no API key, or none that is valid here and now", http_status=401),
@@ -212,6 +213,8 @@ _BUDGET_EXCEEDED = {
     "workspace_disk": Reason("the session's files would outgrow their quota"),
     "project_artifacts": Reason("the artifacts of a project would outgrow their quota; old ones can be pruned"),
     "secrets": Reason("a tenant has as many secrets as it may"),
+    "keys": Reason("there are as many API keys as a service may have"),
+    "packages": Reason("a tenant has as many package environments of its own as it may"),
     "projects": Reason("a tenant has as many projects as it may"),
     "idempotency_keys": Reason("a tenant has as many idempotency keys as it may", retryable=True),
     "snapshots": Reason("a project has as many snapshots as it may, or they would take more room than it may"),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.anchors import Trust
 from ringfence.evidence.dsse import key_id_of, read_envelope, seal_envelope, signed_message

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from ringfence.dataclass import dataclass
 
 _Key = TypeVar("_Key", bound=Hashable)
 CAPACITY = 2048

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from ringfence.capability.canonical import canonical
+from ringfence.dataclass import dataclass
 from ringfence.evidence.described import Record
 from ringfence.outcome import BrokerOutcome, Digest, ExecutionResult, Outcome
 

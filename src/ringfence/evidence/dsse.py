@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.note import Sign, VerifierKey, decode_base64, encode_base64
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.anchors import Trust
 from ringfence.evidence.chain import Row, Start

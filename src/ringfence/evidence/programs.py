@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
+from ringfence.dataclass import dataclass
 from ringfence.risk.grammar import GrammarMissing, TooComplex
 from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 from ringfence.risk.shell_programs import look_behind

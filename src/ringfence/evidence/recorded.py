@@ -10,9 +10,10 @@ import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ringfence.dataclass import fields, replace
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.described import CannotTell, content_of
 from ringfence.operation.code import WORKING_DIRECTORY, CodeRun, Language

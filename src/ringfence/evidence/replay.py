@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from ringfence.authority.request_form import request_from_json
 from ringfence.authority.rule import Subject
 from ringfence.authority.taint import Tainted
 from ringfence.capability.canonical import digest_of
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.described import CannotTell, Record, called_of, operation_of
 from ringfence.guard.consent import Consent, Source, request_hash

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.evidence.counting import Count, Top
 from ringfence.evidence.described import Record
 

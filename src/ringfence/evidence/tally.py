@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+from ringfence.dataclass import dataclass, field
 from ringfence.evidence.counting import Top
 from ringfence.evidence.replay import Agreement, Rederived
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,6 +14,7 @@ from ringfence.capability.browser import BrowserUse
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
 from ringfence.capability.glob import matches_below
 from ringfence.capability.host import covers
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.described import CannotTell, Record, called_of, operation_of
 from ringfence.evidence.replay import DECISIONS

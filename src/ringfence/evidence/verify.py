@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from ringfence.dataclass import dataclass
 from ringfence.evidence.anchors import Anchors, Trust
 from ringfence.evidence.chain import Chain, Row, Start
 from ringfence.evidence.faults import Fault, FaultFound, Kind

@@ -11,12 +11,12 @@ import json
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ringfence.authority.profile import Profile
 from ringfence.browser.port import Browsers, Extract, Opened, Tab
+from ringfence.dataclass import dataclass, field
 from ringfence.egress.proxy.reading import reading_rules
 from ringfence.errors import (
     CapabilityBlocked,

@@ -6,11 +6,11 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.executors.beside import in_a_thread
 from ringfence.operation.brokered import FsDelete, FsList, FsMkdir, FsOperation, FsRead, FsStat, FsWrite

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -13,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.levels import Decision, RiskLevel
 from ringfence.authority.profile import Profile
+from ringfence.dataclass import replace
 from ringfence.egress.addresses import AddressRules
 from ringfence.egress.asking import Ask
 from ringfence.egress.caps import RetrievalCaps

@@ -5,9 +5,9 @@ The proxy counts in a thread of its own and an executor asks from another, so ea
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import RLock
 
+from ringfence.dataclass import replace
 from ringfence.egress.proxy.ledger import Entry, Ledger
 from ringfence.outcome import Destination, Network
 

@@ -6,11 +6,11 @@ environment is the box's: nothing of the host's, and none of what makes Python b
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from ringfence import operation as operations
 from ringfence.authority.profile import Profile
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 from ringfence.operation import CodeRun, Language
 from ringfence.operation.brokered import ProcExec

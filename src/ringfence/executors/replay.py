@@ -6,9 +6,9 @@ It stands behind the guard as every executor does, so a replay is allowed no mor
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import replace
 from ringfence.errors import Unavailable
 from ringfence.evidence.recorded import Recorded, operation_digest
 from ringfence.outcome import ExecutionResult, Layers, Outcome

@@ -14,12 +14,12 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import CapabilityBlocked, InvalidRequest, QuotaExceeded
 from ringfence.executors.beside import in_a_thread
 from ringfence.operation.brokered import TmpAlloc, TmpFree, TmpOperation

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from ringfence.authority.credential import Credential
+from ringfence.dataclass import dataclass
 from ringfence.errors import Denied, QuotaExceeded
 from ringfence.ports import Clock
 

@@ -6,10 +6,10 @@ page asks them, before the browser is touched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringfence.authority.profile import Profile
+from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked
 
 if TYPE_CHECKING:

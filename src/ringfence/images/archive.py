@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import Unavailable
 from ringfence.images.recipe import Recipe
 

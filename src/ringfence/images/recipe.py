@@ -10,8 +10,10 @@ import hashlib
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+from ringfence.dataclass import dataclass
 
 USER = "sandbox"
 USER_ID = 1000

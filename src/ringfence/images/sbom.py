@@ -10,12 +10,12 @@ import re
 import tarfile
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.parser import HeaderParser
 from typing import Any
 from urllib.parse import quote
 
+from ringfence.dataclass import dataclass
 from ringfence.images.archive import Archive
 from ringfence.version import __version__
 

@@ -6,10 +6,11 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import Unavailable
 from ringfence.images.archive import Archive, scan_of
 

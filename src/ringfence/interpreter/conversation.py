@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.interpreter import frames
 from ringfence.interpreter.frames import BrokenSession, Done, Frame

@@ -11,9 +11,9 @@ import binascii
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
 
+from ringfence.dataclass import dataclass, field
 from ringfence.outcome import Artifact
 
 _HEADER = struct.Struct(">BI")

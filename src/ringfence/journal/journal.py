@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.dataclass import dataclass
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 _MOST_AT_ONCE = 256
 _TOO_SLOW_FOR_A_LOOP = 0.003
 _PATIENCE_WITH_ENDS = 2.0
+_A_CROWD = 8
+_JUST_NOW_MS = 1000
+_GATHERING_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class Journal:
         # is told when fewer runs are open
         self._fewer = threading.Condition()
         self._thread: ThreadPoolExecutor | None = None
+        self._called = False
         self._timer: threading.Timer | None = None
         self._closed = False
 
@@ -191,14 +197,35 @@ class Journal:
                 return
 
     def _write_in_thread(self) -> None:
+        if self._called:  # whoever was called has not looked yet
+            return
         if self._thread is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._thread = ThreadPoolExecutor(1, "ringfence-journal")
+        self._called = True
         try:
-            self._thread.submit(self._write_all)
+            self._thread.submit(self._write_when_called)
         except RuntimeError:  # closed, or the interpreter ends
-            self._write_all()
+            self._write_when_called()
+
+    def _write_when_called(self) -> None:
+        if self._in_a_crowd():
+            time.sleep(_GATHERING_SECONDS)
+        # before the queue is looked at, so that nobody who comes later counts on this look
+        self._called = False
+        with self._turn:
+            self._write_batch(wait_seconds=None)
+        if self._queue:
+            self._write_in_thread()
+
+    def _in_a_crowd(self) -> bool:
+        """Whether so many runs have begun just now that the next record is not far; processes that stay are none."""
+        with self._turn:
+            if self._log is None or len(self._log.begun) < _A_CROWD:
+                return False
+            youngest = next(itertools.islice(reversed(self._log.begun.values()), _A_CROWD - 1, None))
+        return self._clock.now_ms() - youngest.started_ms < _JUST_NOW_MS
 
     def _write_all(self) -> None:
         while self._queue:
@@ -223,8 +250,7 @@ class Journal:
             else:
                 self._failed(batch, error)
         else:
-            for waiting in batch:
-                waiting.tell(None)
+            _tell(batch, None)
         return True
 
     def _with_room(self, batch: list[_Waiting]) -> list[_Waiting]:
@@ -246,14 +272,14 @@ class Journal:
             except Exception as error:  # noqa: BLE001 each caller gets his own
                 self._failed([waiting], error)
             else:
-                waiting.tell(None)
+                _tell([waiting], None)
 
     def _failed(self, batch: Sequence[_Waiting], error: Exception) -> None:
         for waiting in batch:
             if waiting.entry.members["type"] == END and isinstance(error, Unavailable):
                 # it did happen: it is written as soon as anything can be, or by whoever finds us dead
                 self._owed.append(waiting.entry)
-            waiting.tell(error)
+        _tell(batch, error)
 
     def _commit(
         self, entries: Sequence[Entry], wait_seconds: float | None, *, sign: bool = False, release: bool = False
@@ -330,22 +356,27 @@ class _Waiting(NamedTuple):
     loop: asyncio.AbstractEventLoop
     written: asyncio.Future[None]
 
-    def tell(self, error: Exception | None) -> None:
-        """Let the caller go on, in whatever thread its loop is."""
-        try:
-            here = asyncio.get_running_loop() is self.loop
-        except RuntimeError:
-            here = False
-        if here:
-            self._set(error)
-        else:
-            with contextlib.suppress(RuntimeError):  # its loop was closed under it
-                self.loop.call_soon_threadsafe(self._set, error)
 
-    def _set(self, error: Exception | None) -> None:
-        if self.written.done():  # cancelled
-            return
-        if error is None:
-            self.written.set_result(None)
+def _tell(batch: Iterable[_Waiting], error: Exception | None) -> None:
+    """Let callers go on, in whatever thread their loop is; another thread's is woken up once for all of its own."""
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    for loop, some in itertools.groupby(batch, attrgetter("loop")):
+        told = [waiting.written for waiting in some]
+        if loop is here:
+            _set(told, error)
         else:
-            self.written.set_exception(error)
+            with contextlib.suppress(RuntimeError):  # it was closed under them
+                loop.call_soon_threadsafe(_set, told, error)
+
+
+def _set(told: Iterable[asyncio.Future[None]], error: Exception | None) -> None:
+    for written in told:
+        if written.done():  # cancelled
+            continue
+        if error is None:
+            written.set_result(None)
+        else:
+            written.set_exception(error)

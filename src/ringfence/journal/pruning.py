@@ -7,8 +7,9 @@ the newest one explains every hole, though those before it may be in one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from ringfence.dataclass import dataclass, field
 
 PRUNED: Final = "admin.pruned"
 TEXTS: Final = "texts"

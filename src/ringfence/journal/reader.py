@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.merkle import Frontier, inclusion_proof, roots_in
 from ringfence.evidence.note import Checkpoint, log_origin, read_note

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.metrics.families import ALIASES, FAMILIES, Alias, Family, Kind
 from ringfence.metrics.recorder import Recorder
 from ringfence.metrics.series import Key, summed

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from ringfence.dataclass import dataclass
 
 MICROSECOND: Final = 1
 MILLISECOND: Final = 1_000

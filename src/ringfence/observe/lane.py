@@ -6,9 +6,9 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ringfence.dataclass import dataclass
 from ringfence.observe.sinks import Record, Sink, SinkFailed, SinkRefused, SinkUnready
 
 CAPACITY: Final = 4_096

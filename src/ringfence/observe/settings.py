@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})

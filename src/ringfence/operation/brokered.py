@@ -6,10 +6,10 @@ They share their names with the capabilities that allow them; import this module
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
+from ringfence.dataclass import dataclass, field
 from ringfence.operation.workspace import WorkspaceOperation
 from ringfence.operation.workspace_proposals import ProposalOperation
 

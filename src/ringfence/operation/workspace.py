@@ -5,8 +5,9 @@ Each is judged as what it does to the work directory: to look at all of it, or t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from ringfence.dataclass import dataclass
 
 WORK = "work"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from ringfence.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

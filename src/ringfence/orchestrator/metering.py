@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.budgets.reservation import NOT_MEASURED, NOTHING_USED, Reservation
+from ringfence.dataclass import replace
 from ringfence.orchestrator import spending
 from ringfence.outcome import BrokerOutcome
 from ringfence.outcome import Budget as Used
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Metering:
     """Made for a run that somebody's budget bounds."""
 
-    def __init__(self, admission: Admission, operation: Operation) -> None:
-        """Nothing is reserved yet."""
+    def __init__(self, admission: Admission, operation: Operation, known: Mapping[str, Any]) -> None:
+        """Nothing is reserved yet; `known` is what the call's record says of whose work it is."""
+        self._known = known
         self._admission = admission
         self._operation = operation
         self._reservation: Reservation | None = None
@@ -40,7 +41,7 @@ class Metering:
         """
         profile = ctx.profile
         most, least = spending.amounts_for(self._operation, profile.limits)
-        chain = spending.chain_of(profile, ctx.session_id)
+        chain = spending.chain_of(profile, ctx.session_id, self._known)
         patience = profile.limits.wall_seconds
         held = await self._admission.reserve(chain, most, ctx.exec_id, least=least, wait_seconds=patience)
         self._reservation = held

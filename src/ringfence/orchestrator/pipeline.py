@@ -216,6 +216,8 @@ class Orchestrator:
         try:
             verdict.require_allowed()
             executor = self._executor_of(operation.domain)
+            if attached is not None and not profile.output_inline:
+                raise CapabilityBlocked("the policy shows nobody what programs say, and a process is listened to")
         except RingfenceError as refused:
             await self._evidence.record(records.denied(begun, verdict, refused), papers_of(profile).documents)
             refused.details["evidence_id"] = names.envelope_id
@@ -233,7 +235,7 @@ class Orchestrator:
             profile,
             session_id,
             scope,
-            on_output,
+            on_output if profile.output_inline else None,
             envelope_id=names.envelope_id,
             evidence=self._evidence,
             begin=beginning.write,
@@ -250,6 +252,7 @@ class Orchestrator:
         if standing.told is not None:
             outcome = replace(outcome, tainted=standing.told)
         if isinstance(outcome, ExecutionResult):
+            outcome = outcome if profile.output_inline else outcome.withheld()
             return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
         return replace(outcome, evidence_id=names.envelope_id)
 
@@ -289,7 +292,8 @@ class Orchestrator:
         self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation, beginning: Beginning
     ) -> Outcome:
         """Have it carried out, and write down how that ended together with what it is charged: all of it or nothing."""
-        metering, begun = self._metering(ctx.profile, operation), beginning.members
+        begun = beginning.members
+        metering = self._metering(ctx.profile, operation, begun)
         try:
             if metering is not None:
                 await beginning.write()  # what a budget refuses is on record
@@ -343,12 +347,13 @@ class Orchestrator:
             ended = records.end_by_error(begun, error, _status_of(error), now_ms=now_ms, done=by_broker)
         return {**ended, **reached_so_far(ctx.reached)}
 
-    def _metering(self, profile: Profile, operation: Operation) -> Metering | None:
-        if not (self._always_metered or profile.scope_budgets or profile.budget != INHERITED):
+    def _metering(self, profile: Profile, operation: Operation, begun: records.Members) -> Metering | None:
+        bounded = profile.scope_budgets or profile.budget != INHERITED or profile.concurrency is not None
+        if not (self._always_metered or bounded):
             return None
         from ringfence.orchestrator.metering import Metering  # not at the top: most calls have no budget
 
-        return Metering(self._admission(), operation)
+        return Metering(self._admission(), operation, begun)
 
     async def _end(self, ended: records.Members, metering: Metering | None) -> None:
         if metering is None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from types import MappingProxyType
 
+from ringfence.authority.caller import LOCAL
 from ringfence.authority.policy import Policy
 from ringfence.authority.profile import Profile
 from ringfence.budgets.reservation import MeterSource, Reservation, Usage, usage_of_run
 from ringfence.budgets.scope import Chain, ScopeKind, chain
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import MIB, Limits
+from ringfence.dataclass import replace
 from ringfence.operation.brokered import (
     BrowserClick,
     BrowserExtract,
@@ -27,21 +30,30 @@ from ringfence.operation.form import Operation
 from ringfence.operation.workspace import WsCheckout, WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
+NOBODY_TOLD: Mapping[str, str] = MappingProxyType({})
 IN_A_BOX = frozenset({"code", "proc"})
 """The domains whose operations run in a box, which measures them."""
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=0, memory_mb_s=1, disk_bytes=0)
 _REQUEST_HEAD = 512  # what a request says beside what its caller brings
 
 
-def chain_of(profile: Profile, session_id: str | None) -> Chain:
-    """Return whom the call draws on: the instance, its tenant, its subject, its session, and itself."""
+def chain_of(profile: Profile, session_id: str | None, known: Mapping[str, str] = NOBODY_TOLD) -> Chain:
+    """Return whom the call draws on: the instance, its tenant, its space, its user, its session, and itself.
+
+    `known` is what the caller says of itself. A door that knows its subject charges that one, whatever a request calls
+    its user: nobody gets out of a budget by another name. Who uses the library directly is trusted to name users.
+    """
+    told = known.get("user_id", "")
     names = {
         ScopeKind.TENANT: profile.tenant,
-        ScopeKind.USER: profile.subject_id,
+        ScopeKind.SPACE: known.get("space_id", ""),
+        ScopeKind.USER: told if told and profile.subject_id in (LOCAL, "") else profile.subject_id,
         ScopeKind.SESSION: session_id or "",
+        ScopeKind.PROFILE: "" if profile.concurrency is None else f"{profile.role or ''}/{profile.tool_name}",
         ScopeKind.CALL: profile.call_id,
     }
-    return chain(names, Policy(budgets=profile.scope_budgets).budget_of, {ScopeKind.CALL: profile.budget})
+    own = {ScopeKind.PROFILE: Budget(concurrent=profile.concurrency), ScopeKind.CALL: profile.budget}
+    return chain(names, Policy(budgets=profile.scope_budgets).budget_of, own)
 
 
 def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:

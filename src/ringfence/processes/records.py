@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ringfence.dataclass import dataclass
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 
 STARTED = "process.started"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.outcome import ExecutionResult
 from ringfence.processes import records

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from signal import Signals
 from typing import TYPE_CHECKING
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, QuotaExceeded, RingfenceError
 from ringfence.operation import MAX_STDIN_BYTES
 from ringfence.outcome import ExecutionResult, Status

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ringfence.authority.levels import Rising
+from ringfence.dataclass import dataclass
 from ringfence.risk.grammar import GrammarMissing, TooComplex
 from ringfence.risk.sensitive import sensitive
 from ringfence.risk.shell_programs import family_of, look_behind, program_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.risk.shell_tree import Command, Word
 from ringfence.risk.vocabulary import names
 

@@ -6,9 +6,9 @@ The tree may be wrong where bash and the grammar differ, so what is not plainly 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.dataclass import dataclass, field
 from ringfence.risk.grammar import TooComplex, line_of, parse, text_of
 from ringfence.risk.shell_words import WORDS, literal
 from ringfence.risk.vocabulary import names

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, RingfenceError, Unavailable
 
 # Becomes the client after asking the kernel to kill it with us: a killed host must leave no download behind.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -97,8 +96,10 @@ def _candidates(search_path: str | None) -> Iterator[Path]:
     spec = find_spec(_WHEEL_PACKAGE)  # a top-level name: found without importing it
     for location in (spec.submodule_search_locations or ()) if spec else ():
         yield Path(location, "bin", "node")
-    if found := shutil.which("node", path=search_path):
-        yield Path(found)
+    for directory in (os.environ.get("PATH", os.defpath) if search_path is None else search_path).split(os.pathsep):
+        if os.access(path := Path(directory, "node"), os.X_OK) and path.is_file():
+            yield path
+            return
 
 
 def _inspect(path: Path, cache: Path | None) -> NodeRuntime | None:

@@ -15,10 +15,10 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, InvalidRequest, Unavailable
 from ringfence.runtimes.installer import Client, compile_command, explain, find_client, install_command, run
 from ringfence.runtimes.places import BOX_PACKAGES

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.egress.proxy.swap import Loan
 from ringfence.errors import CapabilityBlocked, InvalidRequest, Unavailable
 from ringfence.masking import Masks, leaves

@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import replace
 from ringfence.errors import IsolationUnavailable, RingfenceError
 from ringfence.isolation.linux.seccomp.numbers import machine_named
 from ringfence.oneline import run

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
+
+from ringfence.dataclass import dataclass, field
 
 MARK: Final = "ringfence-selftest:"
 """Begins the one line in which a probe says how it went; what else it prints is its business."""

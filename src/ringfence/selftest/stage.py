@@ -12,9 +12,10 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from ringfence.dataclass import dataclass, field
 
 SECRET_VARIABLE: Final = "RINGFENCE_SELFTEST_SECRET"  # noqa: S105  it is the name
 _BYSTANDER: Final = "import sys; sys.stdin.read()"

@@ -10,9 +10,9 @@ import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import Overloaded
 
 SCOPES: Final = ("instance", "tenant", "space", "user")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from ringfence.authority.caller import NOBODY_ELSE, Caller
+from ringfence.dataclass import dataclass
 
 EVERY_TENANT: Final = "*"
 """What a key for operators or auditors of the whole instance has as its tenant."""
@@ -34,6 +34,8 @@ class Principal:
     key_id: str
     everywhere: bool = False
     """Whether it reads what belongs to any tenant, and not to its own alone."""
+    role: str | None = None
+    """The agent role of the policy that it acts in, where its key was made for one."""
 
     @property
     def tenant(self) -> str:

@@ -11,9 +11,9 @@ import hashlib
 import hmac
 import time
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import Denied, InvalidRequest, QuotaExceeded
 
 if TYPE_CHECKING:

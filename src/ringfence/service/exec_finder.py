@@ -7,11 +7,11 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringfence.budgets.owner import is_gone
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.evidence.records import end_of_orphan
 from ringfence.evidence.sealing import read_record

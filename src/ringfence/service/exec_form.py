@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ringfence import arguments
@@ -19,6 +18,7 @@ from ringfence.authority.layers import read_overrides
 from ringfence.authority.levels import Commit, NetMode
 from ringfence.authority.limit_names import check_stated, stated
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import Denied, InvalidRequest
 from ringfence.evidence.correlation import Correlation
 from ringfence.facade import ExecutionRequest
@@ -26,6 +26,7 @@ from ringfence.operation import WORKING_DIRECTORY
 from ringfence.operation.path import workspace_path
 from ringfence.operation.secret import read_ask
 from ringfence.service.callers import Access, Principal
+from ringfence.service.stricter import NAMES, NOTHING, Stricter, read_stricter
 from ringfence.workspaces.place import check_names
 
 KINDS: Final = ("python", "shell", "bash", "javascript", "typescript")
@@ -40,7 +41,6 @@ _COMMANDS: Final = {
 _LANGUAGES: Final = {"python": "python", "shell": "bash", "javascript": "javascript", "typescript": "typescript"}
 _CODE_FLAGS: Final = {"python": ("-c",), "shell": ("-lc", "-c"), "javascript": ("-e",), "typescript": ("-e",)}
 _BESIDE: Final = ("project_id", "conversation_id", "skill_id")
-_OF_THE_SERVICE: Final = {"isolation": "auto", "security_mode": "strict", "require_cgroups": False, "role": None}
 GRANT_MEMBER: Final = "under_grant"
 """What stands in a body for the grant that came beside it: its digest, so that another grant is another request."""
 _NOT_IN_DIGEST: Final = frozenset({"wait"})
@@ -64,6 +64,7 @@ class ExecForm:
     correlation: Correlation
     cwd: str = WORKING_DIRECTORY
     under_grant: bool = False
+    stricter: Stricter = NOTHING
 
     @property
     def skill_id(self) -> str | None:
@@ -123,7 +124,8 @@ def read_exec(body: Mapping[str, Any], *, request_id: str | None = None, tracepa
         allow_domains=domains,
     )
     known = replace(correlation, project_id=project_id)
-    return ExecForm(body, request, project_id, known, cwd, under_grant=GRANT_MEMBER in body)
+    stricter = read_stricter(overrides)
+    return ExecForm(body, request, project_id, known, cwd, under_grant=GRANT_MEMBER in body, stricter=stricter)
 
 
 def require_trusted_preload(who: Principal, form: ExecForm) -> None:
@@ -216,12 +218,7 @@ def _script(path: str) -> str:
 def _asked(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None, str | None]:
     """Return the timeout, the other limits and what is to become of changes; how far is for the policy to say."""
     by_field: Mapping[str, Any] = overrides.get("limits") or {}
-    named = {name: value for name, value in overrides.items() if name != "limits" and name not in _OF_THE_SERVICE}
-    for name, usual in _OF_THE_SERVICE.items():
-        if overrides.get(name) not in (None, usual):
-            raise InvalidRequest(
-                f"policy_overrides.{name} is for whoever runs the service to choose", reason="not_in_this_version"
-            )
+    named = {name: value for name, value in overrides.items() if name != "limits" and name not in NAMES}
     if _domains(named.get("net") or {}):
         del named["net"]  # each host is a demand of the run itself, judged with it
     elif named.get("net"):

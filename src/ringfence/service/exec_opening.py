@@ -27,10 +27,11 @@ def open_execs(house: House) -> Execs:
     """Return the queue of `house`; `Execs.start` takes over what an earlier service had promised."""
 
     def runs_for(who: Principal, form: ExecForm) -> Runs:
-        return _as_skill(house, house.manager_for(who, form.project_id, form.correlation), form)
+        return _as_skill(house, house.manager_for(who, form.project_id, form.correlation, form.stricter), form)
 
     async def runs_under(who: Principal, shown: GrantShown, form: ExecForm) -> Runs:
-        return _as_skill(house, await house.manager_under(who, shown, form.project_id, form.correlation), form)
+        manager = await house.manager_under(who, shown, form.project_id, form.correlation, form.stricter)
+        return _as_skill(house, manager, form)
 
     return Execs(
         runs_for,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.budgets.owner import Owner, announce, is_over, this_process
-from ringfence.errors import InvalidRequest
+from ringfence.dataclass import dataclass
+from ringfence.errors import InvalidRequest, Overloaded
 from ringfence.journal import store as journal
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 KEPT_MS: Final = 24 * 3600 * 1000
 """How long a key stands for its execution."""
+MOST_KEYS: Final = 1_000_000
+"""How many keys of a tenant stand for executions at a time."""
+_COUNT_EVERY: Final = 1000
+_ADVICE_SECONDS: Final = 60
 _QUEUED, _OVER = "queued", "over"
 _COLUMNS = "exec_id, tenant, key_digest, digest, created_ms, state, owner, request, ending"
 
@@ -60,12 +64,14 @@ class ExecStore:
     def __init__(self, database: Database) -> None:
         """Nothing is opened yet."""
         self._database = database
+        self._keys: dict[str, int] = {}
 
     def promise(self, new: Promised, *, room: bool) -> Promised | None:
         """Keep a promise, durably; return it, or the one that its key stands for already, or None without room.
 
         Raises:
             InvalidRequest: The key stands for another request.
+            Overloaded: The tenant has as many keys as it may.
             Unavailable: It cannot be kept, so nothing was promised.
         """
         with self._database.transaction() as cursor:
@@ -80,6 +86,8 @@ class ExecStore:
                     return _same(known, new)
             if not room:
                 return None
+            if new.key_digest is not None:
+                self._require_few(cursor, new.tenant)
             owner = this_process()
             announce(cursor, owner)
             cursor.execute(
@@ -135,6 +143,24 @@ class ExecStore:
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
+
+    def _require_few(self, cursor: Cursor, tenant: str) -> None:
+        """Refuse a tenant one key too many; how many it has is counted now and then, and added up in between."""
+        known = self._keys.get(tenant)
+        if known is None or known % _COUNT_EVERY == 0:
+            (known,) = cursor.execute(
+                "SELECT count(*) FROM service_exec WHERE tenant = ? AND key_digest IS NOT NULL", (tenant,)
+            ).fetchone()
+            known = min(known, MOST_KEYS)
+        if known >= MOST_KEYS:
+            raise Overloaded(
+                "as many idempotency keys of this tenant as may stand for something",
+                reason="idempotency_keys",
+                limit=MOST_KEYS,
+                retry_after_seconds=_ADVICE_SECONDS,
+                fix="a key is given back a day after its use; leave it out where nothing is sent twice",
+            )
+        self._keys[tenant] = known + 1
 
     def _forget(self, cursor: Cursor, now_ms: int) -> None:
         cursor.execute("DELETE FROM service_exec WHERE state = ? AND created_ms <= ?", (_OVER, now_ms - KEPT_MS))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.profile import Isolation
+from ringfence.dataclass import dataclass
 from ringfence.errors import RingfenceError
 from ringfence.isolation.docker.configured import engine_settings
 from ringfence.operation.code import Language

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,12 +17,14 @@ from ringfence.authority.profile import Isolation
 from ringfence.clock import SystemClock
 from ringfence.config import SandboxConfig
 from ringfence.database.address import default_database, open_database
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.facade import SandboxManager
 from ringfence.identifiers import TimeOrdered
 from ringfence.service.calls import Calls
 from ringfence.service.keys import ApiKeys
+from ringfence.service.stricter import NOTHING, Stricter
 from ringfence.service.surroundings import files_root
 from ringfence.service.tally import Tallies
 from ringfence.skills.shelf import shelf_of
@@ -83,13 +84,34 @@ class House:
         return files_root(self.settings) or self.home
 
     def manager_for(
-        self, principal: Principal, project_id: str | None = None, correlation: Correlation = UNKNOWN
+        self,
+        principal: Principal,
+        project_id: str | None = None,
+        correlation: Correlation = UNKNOWN,
+        stricter: Stricter = NOTHING,
     ) -> SandboxManager:
-        """Return a manager that acts for the caller, in one of its projects, and shares the engine of the house."""
-        return self.manager.acting_for(caller=principal.caller, session_id=project_id, correlation=correlation)
+        """Return a manager that acts for the caller, in one of its projects, and shares the engine of the house.
+
+        Raises:
+            Denied: The request asks for another role than the caller's, or for less caution than the house has.
+        """
+        stricter.require_role_of(principal)
+        return self.manager.acting_for(
+            caller=principal.caller,
+            session_id=project_id,
+            correlation=correlation,
+            role=principal.role,
+            isolation=stricter.isolation,
+            require_cgroups=stricter.require_cgroups,
+        )
 
     async def manager_under(
-        self, principal: Principal, shown: GrantShown | None, project_id: str | None, correlation: Correlation
+        self,
+        principal: Principal,
+        shown: GrantShown | None,
+        project_id: str | None,
+        correlation: Correlation,
+        stricter: Stricter = NOTHING,
     ) -> SandboxManager:
         """Return a manager that acts for the caller, under the grant that came with the request, if one did.
 
@@ -98,8 +120,8 @@ class House:
             Unavailable: Grants cannot be checked here.
         """
         if shown is None:
-            return self.manager_for(principal, project_id, correlation)
-        governed = await self.calls.manager(self.manager_for(principal), principal, shown)
+            return self.manager_for(principal, project_id, correlation, stricter)
+        governed = await self.calls.manager(self.manager_for(principal, stricter=stricter), principal, shown)
         return governed.acting_for(session_id=project_id, correlation=correlation)
 
     async def note(self, kind: str, members: Mapping[str, Any]) -> None:

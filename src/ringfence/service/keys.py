@@ -12,12 +12,12 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.caller import LOCAL, Caller, check_tenant
-from ringfence.errors import InvalidRequest
+from ringfence.dataclass import dataclass
+from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.private_files import replace_file
 from ringfence.service.callers import EVERY_TENANT, Access, Principal
 
@@ -30,9 +30,10 @@ _KEY_ID: Final = re.compile(r"[a-z2-7]{12}\Z")
 _STAMP: Final = "api-keys.changed"
 _LONGEST_TRUST: Final = 5.0
 _MOST_NAME: Final = 64
+MOST_KEYS: Final = 10_000
 _DAY_MS: Final = 24 * 3600 * 1000
 _NO_DIGEST: Final = bytes(32)
-_COLUMNS: Final = "key_id, tenant, access, name, digest, created_ms, expires_ms, revoked_ms"
+_COLUMNS: Final = "key_id, tenant, access, name, digest, created_ms, expires_ms, revoked_ms, role"
 _OF_THE_INSTANCE: Final = frozenset({Access.ADMIN, Access.OPERATOR, Access.AUDITOR})
 
 
@@ -48,6 +49,8 @@ class ApiKey:
     created_ms: int
     expires_ms: int | None
     revoked_ms: int | None
+    role: str | None = None
+    """The agent role of the policy that whoever calls with it acts in."""
 
     def state(self, now_ms: int) -> str:
         """Return `active`, `expired` or `revoked`."""
@@ -59,7 +62,7 @@ class ApiKey:
         """Return whom it speaks for; keys of one name speak for one subject, so that a key can be exchanged."""
         everywhere = self.tenant == EVERY_TENANT or self.access is Access.ADMIN
         tenant = LOCAL if self.tenant == EVERY_TENANT else self.tenant
-        return Principal(Caller(tenant, self.name or self.key_id), self.access, self.key_id, everywhere)
+        return Principal(Caller(tenant, self.name or self.key_id), self.access, self.key_id, everywhere, self.role)
 
     def to_json(self, now_ms: int) -> dict[str, Any]:
         """Return it as it is listed."""
@@ -70,6 +73,7 @@ class ApiKey:
             "access": str(self.access),
             "tenant": self.tenant,
             "name": self.name,
+            "role": self.role,
             "created_at": self.created_ms,
             "expires_at": self.expires_ms,
         }
@@ -91,12 +95,19 @@ class ApiKeys:
         self._read_at = float("-inf")
 
     def create(
-        self, access: Access, *, tenant: str = LOCAL, name: str = "", days: int | None = None
+        self,
+        access: Access,
+        *,
+        tenant: str = LOCAL,
+        name: str = "",
+        days: int | None = None,
+        role: str | None = None,
     ) -> tuple[ApiKey, str]:
         """Make a key and return it with its text, which nobody can be shown again.
 
         Raises:
             InvalidRequest: No tenant or key can be called that.
+            QuotaExceeded: There are as many as may be.
             Unavailable: It cannot be kept.
         """
         if tenant == EVERY_TENANT:
@@ -106,15 +117,25 @@ class ApiKeys:
             check_tenant(tenant)
         if len(name) > _MOST_NAME or not name.isprintable() or name != name.strip():
             raise InvalidRequest(f"a name has at most {_MOST_NAME} printable characters", reason="invalid_name")
+        if role is not None and (not role or len(role) > _MOST_NAME or not role.isprintable()):
+            raise InvalidRequest(f"a role has at most {_MOST_NAME} printable characters", reason="invalid_name")
         now = self._clock.now_ms()
         key_id = base64.b32encode(secrets.token_bytes(8)).decode().lower()[:12]
         text = f"rfk_{key_id}_{secrets.token_urlsafe(32)}"
         expires = None if days is None else now + days * _DAY_MS
-        key = ApiKey(key_id, tenant, access, name, _digest(text), now, expires, None)
+        key = ApiKey(key_id, tenant, access, name, _digest(text), now, expires, None, role)
         with self._database.transaction() as cursor:
+            (count,) = cursor.execute(
+                "SELECT count(*) FROM api_key WHERE revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > ?)",
+                (now,),
+            ).fetchone()
+            if count >= MOST_KEYS:  # all of them are in the memory of each service
+                raise QuotaExceeded(
+                    f"there are {MOST_KEYS} keys already", reason="keys", limit=MOST_KEYS, fix="revoke some first"
+                )
             cursor.execute(
-                f"INSERT INTO api_key ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  names of our columns
-                (key_id, tenant, str(access), name, key.digest, now, expires, None),
+                f"INSERT INTO api_key ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  names of our columns
+                (key_id, tenant, str(access), name, key.digest, now, expires, None, role),
             )
         self._tell_others()
         return key, text
@@ -229,6 +250,7 @@ def told(key: ApiKey) -> dict[str, Any]:
         "access": str(key.access),
         "tenant": LOCAL if key.tenant == EVERY_TENANT else key.tenant,
         "every_tenant": key.tenant == EVERY_TENANT,
+        **({} if key.role is None else {"role": key.role}),
     }
     return members if key.expires_ms is None else {**members, "expires_at_ms": key.expires_ms}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import Overloaded
 from ringfence.evidence.projections.exec_row import COLUMNS
 from ringfence.outcome import ExecutionResult, Status

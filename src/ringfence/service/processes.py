@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.processes.process import Process
 from ringfence.service.exec_form import require_trusted_preload
@@ -43,7 +43,7 @@ async def start(house: House, who: Principal, asked: AskedProcess) -> Process:
         raise Unavailable("the service is about to end; ask again", reason="draining")
     form = asked.form
     require_trusted_preload(who, form)
-    manager = house.manager_for(who, form.project_id, form.correlation)
+    manager = house.manager_for(who, form.project_id, form.correlation, form.stricter)
     options = {field.name: getattr(form.request, field.name) for field in fields(form.request)}
     if not asked.interpreter:
         return await manager.start_process(

@@ -18,7 +18,12 @@ from ringfence.service.exec_views import View
 
 def write_request(who: Principal, form: ExecForm) -> str:
     """Return who asks for what, as `read_request` reads it."""
-    caller = {"tenant": who.caller.tenant, "subject_id": who.caller.subject_id, "access": str(who.access)}
+    caller = {
+        "tenant": who.caller.tenant,
+        "subject_id": who.caller.subject_id,
+        "access": str(who.access),
+        "role": who.role,
+    }
     names = {"request_id": form.correlation.request_id, "traceparent": form.correlation.traceparent}
     return json.dumps({"who": {**caller, "key_id": who.key_id}, "names": names, "body": canonical_body(form.body)})
 
@@ -34,7 +39,9 @@ def read_request(promised: Promised) -> tuple[Principal, ExecForm]:
     """
     form: Any = json.loads(promised.request or "")
     who = form["who"]
-    principal = Principal(Caller(who["tenant"], who["subject_id"]), Access(who["access"]), who["key_id"])
+    principal = Principal(
+        Caller(who["tenant"], who["subject_id"]), Access(who["access"]), who["key_id"], role=who.get("role")
+    )
     asked = read_exec(json.loads(form["body"]), **form["names"])
     if asked.under_grant:
         # the token was kept nowhere, and without it the run could do more than its caller may

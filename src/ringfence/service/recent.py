@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.service import exec_views
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from ringfence.authority import units
 from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest
 
 OTHER_SECTIONS: Final = frozenset({"docker", "net", "observe", "workspace"})

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.paths.adapter import Roots, Side, adapt
 from ringfence.paths.machine import ask_wslpath, this_side
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.isolation.linux.metering import ProcMeter, Sample
 from ringfence.metrics import families
 from ringfence.metrics.recorder import Recorder

@@ -11,9 +11,9 @@ from __future__ import annotations
 import ast
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
+from ringfence.dataclass import replace
 from ringfence.errors import CapabilityBlocked, ExecutionFailed, InvalidRequest
 from ringfence.operation.brokered import NetHttp
 from ringfence.operation.code import CodeRun, Language

@@ -8,9 +8,9 @@ script, as it would without the skill.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.operation.code import Language
 

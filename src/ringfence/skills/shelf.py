@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from ringfence.authority.finding import Finding, Severity, refuse_errors
 from ringfence.authority.manifest_reader import ID
 from ringfence.authority.manifest_reader import MAX_BYTES as MAX_MANIFEST_BYTES
 from ringfence.capability.canonical import digest, digest_of
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest, RingfenceError, Unavailable
 from ringfence.skills.skill import Skill, read_skill
 from ringfence.workspaces.beneath import open_beneath, open_regular

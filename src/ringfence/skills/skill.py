@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ from ringfence.authority.levels import SideEffect
 from ringfence.authority.manifest import Manifest
 from ringfence.authority.manifest_reader import load_manifest, read_manifest
 from ringfence.capability.canonical import digest, digest_of
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.operation.code import Language
 from ringfence.outcome import ExecutionResult

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -8,9 +8,9 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, RingfenceError, TimedOut, Unavailable
 from ringfence.version import __version__
 from ringfence.wire.connection import CONNECT_SECONDS, Connection, Peer

@@ -59,6 +59,11 @@ def keeping_in(home: Path) -> KeepPicture:
 
 def end_browsers(browsers: Browsers) -> None:
     """Close every page and every box, and wait; whoever ends an engine may be inside an event loop, or beside it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(browsers.close())
+        return
     ending = threading.Thread(target=lambda: asyncio.run(browsers.close()), name="ringfence-browser-end")
     ending.start()
     ending.join()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 
+from ringfence.dataclass import dataclass, field
 from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.tree import Entry, Walk, open_readable
 

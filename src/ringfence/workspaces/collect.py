@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import PathTraversalError
 from ringfence.outcome import Artifact
 from ringfence.workspaces.names import harmless_path

@@ -7,9 +7,9 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import CapabilityBlocked, QuotaExceeded
 from ringfence.workspaces.beneath import open_beneath
 from ringfence.workspaces.free_space import require_free_space

@@ -10,9 +10,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import CapabilityBlocked
 from ringfence.workspaces import snapshot_store as stored
 from ringfence.workspaces.acting import acting_as

@@ -22,12 +22,12 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.limits import MIB
+from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult
 from ringfence.workspaces.artifact_quota import count_again, reserved
@@ -284,7 +284,7 @@ def _stream(path: str, kept: bytes, written: int, *, truncated: bool) -> dict[st
 
 
 def _document(value: Mapping[str, Any]) -> bytes:
-    content = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True).encode() + b"\n"
+    content = json.dumps(value, sort_keys=True, separators=(",\n", ": ")).encode() + b"\n"  # indenting is slow
     if len(content) > MOST_DOCUMENT_BYTES:
         raise QuotaExceeded("the description of a run is too large", reason="disk", limit=MOST_DOCUMENT_BYTES)
     return content

@@ -12,9 +12,9 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked, InvalidRequest, QuotaExceeded
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import PathTraversalError
 from ringfence.outcome import Pending
 from ringfence.workspaces.beneath import open_parent

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import Unavailable
 from ringfence.outcome import Pending
 from ringfence.workspaces.survey import Kind, Step

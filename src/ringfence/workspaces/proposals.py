@@ -15,9 +15,9 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 
 from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest, PathTraversalError, Unavailable
 from ringfence.outcome import Pending
 from ringfence.workspaces.acting import acting_as

@@ -14,7 +14,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from typing import Final, Self
 
 from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import exchange, make_parents, open_beneath

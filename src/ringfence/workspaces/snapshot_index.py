@@ -13,9 +13,9 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import Unavailable
 
 MOST_ENTRIES: Final = 262_144

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import CapabilityBlocked, PathTraversalError
 from ringfence.workspaces.changes import MAX_DEPTH
 from ringfence.workspaces.snapshot_index import MOST_ENTRIES, NO_DIGEST, Index, digest_if_same, key_of

@@ -11,11 +11,11 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, QuotaExceeded, Unavailable
 from ringfence.operation.form import MAX_LABEL
 from ringfence.workspaces import snapshot_pack as packs

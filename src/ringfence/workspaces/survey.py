@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass
 from enum import Enum, auto
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import QuotaExceeded
 from ringfence.workspaces.changes import MAX_DEPTH, is_opaque
 from ringfence.workspaces.tree import Walk

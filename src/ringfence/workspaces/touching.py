@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ringfence.dataclass import dataclass
 from ringfence.workspaces.survey import Kind, Step
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from ringfence.dataclass import dataclass
 from ringfence.workspaces.beneath import MAX_PATH_BYTES, open_beneath
 
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY

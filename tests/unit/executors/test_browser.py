@@ -9,6 +9,7 @@ import asyncio
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -286,6 +287,14 @@ async def test_a_profile_with_other_hosts_gets_another_page_and_none_of_the_firs
     assert (await session.refused(BrowserExtract(), policy=narrow)).reason == "no_page"
     await session.do(PAGE, policy=narrow)
     assert [tab.alive for tab in session.browsers.tabs] == [False, True]
+
+
+async def test_a_session_of_the_same_name_of_another_tenant_has_a_page_of_its_own(session: Session) -> None:
+    await session.do(PAGE)
+    profile = replace(standard_profile(BrowserExtract(), policy=POLICY), tenant="another")
+    with pytest.raises(InvalidRequest) as refused:
+        await session.orchestrator.run(BrowserExtract(), profile, session_id="s")
+    assert refused.value.reason == "no_page"
 
 
 async def test_each_operation_tells_its_own_bytes_and_where_they_went(session: Session) -> None:

@@ -109,6 +109,45 @@ def test_records_that_come_together_share_a_transaction(databases: Databases) ->
     verified(databases.home, databases.url)
 
 
+def test_in_a_crowd_a_record_waits_for_the_next_one(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, database = journal_in(databases)
+    soon_ms = SystemClock().now_ms() + 3_600_000  # on a slow machine, too, they have begun just now
+    runs = [begun(time_ms=soon_ms) for _ in range(10)]
+
+    async def write() -> None:
+        for begin in runs[:8]:
+            await journal.begin(begin)
+        monkeypatch.setattr("ringfence.journal.journal._GATHERING_SECONDS", 1.0)
+        before = database.transactions
+        first = asyncio.create_task(journal.begin(runs[8]))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, journal.begin(runs[9]))
+        assert database.transactions - before == 1
+
+    asyncio.run(write())
+    journal.close()
+    assert len(kept(databases)) == 10
+
+
+def test_beside_processes_that_stay_a_record_waits_for_nobody(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.journal.journal._GATHERING_SECONDS", 3600.0)
+    journal, _ = journal_in(databases)
+    staying = [begun(time_ms=1) for _ in range(20)]
+
+    async def write() -> None:
+        for begin in staying:
+            await journal.begin(begin)
+        run = begun(time_ms=SystemClock().now_ms())
+        await journal.begin(run)
+        await journal.end(ended(run))
+
+    asyncio.run(write())
+    journal.close()
+    assert len(kept(databases)) == 22
+
+
 def test_what_is_written_with_an_end_is_there_with_it_or_not_at_all(databases: Databases) -> None:
     journal, _ = journal_in(databases)
     begin = begun()

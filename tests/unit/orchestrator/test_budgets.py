@@ -11,6 +11,7 @@ from ringfence.authority.profile import Profile
 from ringfence.capability.budget import Budget
 from ringfence.errors import IsolationUnavailable, QuotaExceeded
 from ringfence.operation import CodeRun, Language
+from ringfence.orchestrator import spending
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
 
@@ -106,3 +107,15 @@ async def test_what_ran_and_failed_afterwards_is_charged_and_recorded_as_what_ra
         await orchestrator.run(CODE, profile)
     ended = next(record for record in journal.records if record["type"] == "exec.end")
     assert (ended["outcome"], ended["reason"], ended["budget_used"]["cpu_ms"]) == ("error", "disk", 600)
+
+
+def test_a_subject_that_a_door_knows_is_charged_whatever_it_calls_its_user() -> None:
+    def names(subject: str, **known: str) -> dict[str, str]:
+        chain = spending.chain_of(Profile(tenant="acme", subject_id=subject), None, known)
+        return {str(account.scope.kind): account.scope.name for account in chain.accounts}
+
+    assert names("key-1", user_id="somebody else", space_id="s")["user"] == "key-1"
+    assert names("local", user_id="ann")["user"] == "ann"
+    assert names("local")["user"] == "local"
+    assert names("key-1", space_id="s")["space"] == "s"
+    assert "space" not in names("key-1")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.egress.proxy.refusal import BAD_GATEWAY, BAD_REQUEST, Refusal
 from ringfence.errors import InvalidRequest
 from ringfence.operation.target import Target, target

@@ -7,19 +7,20 @@ browser are held by its own process, which no page reaches, so that for its tunn
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
 
 from ringfence.authority.profile import Profile
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.net import READING, NetHttp
+from ringfence.dataclass import fields, replace
 from ringfence.egress.proxy.refusal import Refusal
 from ringfence.egress.proxy.rules import Rules, rules_for
 from ringfence.operation.target import Target
 
 
-@dataclass(frozen=True, slots=True)
 class ReadingRules(Rules):
     """Rules for whoever sends GET and HEAD and nothing else."""
+
+    __slots__ = ()
 
     def refuse_tunnel(self, where: Target) -> Refusal | None:
         """Return why an encrypted tunnel may not be opened, given that only reading goes through it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ringfence.authority.levels import Decision
@@ -14,6 +13,7 @@ from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.host import host_pattern, meet
 from ringfence.capability.net import NetHttp
 from ringfence.capability.url_path import example_of
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.addresses import AddressRules
 from ringfence.egress.proxy.refusal import FORBIDDEN, Refusal
 from ringfence.egress.urls import checked

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.evidence.projections.run import Record, Run, counted
 
 SEMCONV_SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"

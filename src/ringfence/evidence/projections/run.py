@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 Record = Mapping[str, Any]

@@ -15,10 +15,12 @@ from ringfence.service.callers import Access
 from ringfence.service.keys import ApiKeys, told
 
 
-def create_key(home: Path, access: str, *, tenant: str, name: str, days: int | None) -> dict[str, Any]:
+def create_key(
+    home: Path, access: str, *, tenant: str, name: str, days: int | None, role: str | None = None
+) -> dict[str, Any]:
     """Make a key and return it with its text, which is shown this once."""
     with _keys(home) as keys:
-        made, text = keys.create(Access(access), tenant=tenant, name=name, days=days)
+        made, text = keys.create(Access(access), tenant=tenant, name=name, days=days, role=role)
     note(home, "admin.key_created", told(made))
     return {**made.to_json(SystemClock().now_ms()), "key": text}
 

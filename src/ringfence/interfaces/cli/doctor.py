@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from ringfence.dataclass import replace
 from ringfence.doctor.diagnosis import diagnose
 from ringfence.doctor.facts import Box, Facts, Image
 from ringfence.interfaces.cli.options import StrictParser

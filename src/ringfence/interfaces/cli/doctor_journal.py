@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from ringfence.budgets.owner import is_gone
 from ringfence.clock import SystemClock
 from ringfence.database.looking import looking
 from ringfence.database.sqlite import DATABASE_NAME
+from ringfence.dataclass import replace
 from ringfence.doctor.facts import Journal
 from ringfence.errors import RingfenceError
 from ringfence.journal import store

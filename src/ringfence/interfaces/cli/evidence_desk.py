@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.clock import SystemClock
 from ringfence.database.sqlite import DATABASE_NAME
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.evidence.sealing import read_record, record_hash
 from ringfence.interfaces.cli.options import StrictParser

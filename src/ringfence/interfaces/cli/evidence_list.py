@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ringfence.dataclass import dataclass
 from ringfence.interfaces.cli.evidence_desk import (
     ALTERED,
     INTACT,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import RingfenceError
 from ringfence.evidence.merkle import verify_inclusion
 from ringfence.evidence.note import Checkpoint, VerifierKey, log_origin, open_note

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.interfaces.cli.evidence_desk import INTACT, Desk, no_such, open_desk, parser, read_place, say
 from ringfence.interfaces.cli.evidence_records import JournalRecords
 from ringfence.interfaces.cli.evidence_selection import add_selection, every, read_selection

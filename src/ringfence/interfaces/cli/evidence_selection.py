@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.cli.usage import UsageError
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence.anchors import Trust
 from ringfence.evidence.note import Checkpoint, log_origin, read_note, split_notes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.caller import LOCAL
@@ -17,6 +16,7 @@ from ringfence.capability.budget import INHERITED, UNLIMITED, read_budget
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import Denials
 from ringfence.capability.form import parse
+from ringfence.dataclass import replace
 from ringfence.errors import Denied, InvalidRequest, RingfenceError, ToolDenied
 from ringfence.evidence.effects import harmless_text
 from ringfence.interfaces.cli.grant_desk import Desk, open_desk, shown_time

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database, open_database
 from ringfence.database.sqlite import DATABASE_NAME
+from ringfence.dataclass import dataclass
 from ringfence.grants.biscuit import BiscuitCodec
 from ringfence.grants.calls import CallsInMemory
 from ringfence.grants.issuer import LocalIssuer

@@ -155,7 +155,8 @@ that bill, as CycloneDX; seccomp prints the profile that containers are held to.
 ringfence policy lint FILE [--json]
 ringfence policy explain --policy FILE [--tool T] [--role R] [--manifest FILE] [--grant FILE]
                          [--override KEY=VALUE]... [--clamp] [--json]
-ringfence policy check --policy FILE --op JSON [--tool T] [--role R] [--manifest FILE] [--grant FILE] [--json]
+ringfence policy check --policy FILE --op JSON [--tool T] [--role R] [--manifest FILE] [--grant FILE] [--tainted]
+                       [--json]
 ringfence policy test FILE [--json]
 ringfence policy diff OLD NEW [--fail-on-widening] [--json]
 ringfence policy replay --policy CANDIDATE [--since WHEN] [--until WHEN] [--strict] [--home DIR] [--json]
@@ -178,7 +179,8 @@ grant is signed nor whether it is expired, and it runs nothing.
 check asks the guard about one operation, such as '{"op": "fs_read", "path": "work/a"}' or
 '{"op": "code_run", "language": "bash", "code": "ls"}', prints the answer of every rule, and carries nothing out. Exit
 code 0 when it is allowed, 3 when it is denied, 4 when somebody has to agree first. A grant that is expired is refused;
-whether it is signed is not asked. Options as for explain.
+whether it is signed is not asked. With --tainted it is judged as in a session that has read untrusted content. Options
+as for explain.
 
 test puts the operations of the policy's own 'tests' section to the guard. Exit code 1 when one is judged otherwise.
 
@@ -320,7 +322,7 @@ examples:
 """,
     "key": """\
 ringfence key create [--days N] [--json]
-ringfence key create --access A [--tenant T] [--name N] [--days N] [--json]
+ringfence key create --access A [--tenant T] [--name N] [--role R] [--days N] [--json]
 ringfence key list [--json]
 ringfence key revoke KEY_ID [--json]
 
@@ -336,6 +338,7 @@ of it for every tenant, and makes keys.
   --tenant T     create: whose it is, 1 to 63 lower-case letters, digits, - or _; default local. For operators and
                  auditors of the whole instance: '*'
   --name N       create: what its caller is called in evidence; a new key of the same name takes over from an old one
+  --role R       create: the agent role of the policy that its caller acts in
   --days N       create: how long the key is good for; default 90 for grants, and without end for --access
   --json         one JSON object, and nothing else
 """,

@@ -50,16 +50,17 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--access", choices=_ACCESSES)
     parser.add_argument("--tenant")
     parser.add_argument("--name")
+    parser.add_argument("--role")
     parser.add_argument("--days", type=positive_count)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(list(words))
     if (options.key_id is None) is (options.action == "revoke"):
         parser.error("revoke needs the id of a key" if options.key_id is None else f"{options.action} takes no id")
-    for name in ("access", "tenant", "name", "days"):
+    for name in ("access", "tenant", "name", "role", "days"):
         if getattr(options, name) is not None and options.action != "create":
             parser.error(f"--{name} is for create")
-    if options.access is None and (options.tenant is not None or options.name is not None):
-        parser.error("--tenant and --name are for API keys: give --access too")
+    if options.access is None and any(given is not None for given in (options.tenant, options.name, options.role)):
+        parser.error("--tenant, --name and --role are for API keys: give --access too")
     return options
 
 
@@ -74,6 +75,7 @@ def _create(options: argparse.Namespace) -> dict[str, Any]:
             tenant=options.tenant or "local",
             name=options.name or "",
             days=options.days,
+            role=options.role,
         )
     from ringfence.interfaces.cli.grant_desk import open_desk
     from ringfence.interfaces.cli.noting import note
@@ -152,6 +154,7 @@ def _line(fields: dict[str, Any]) -> str:
     if fields["kind"] == "api":
         until = "" if fields["expires_at"] is None else f"  until {_shown(fields['expires_at'])}"
         named = f"  {fields['name']}" if fields["name"] else ""
+        named += f"  as {fields['role']}" if fields["role"] else ""
         return (
             f"{fields['key_id']}  api    {fields['state']:8}  {fields['access']} of {fields['tenant']}{named}{until}\n"
         )

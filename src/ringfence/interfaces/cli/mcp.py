@@ -52,8 +52,7 @@ def _serve_http(options: Namespace) -> int:
         raise UsageError("--project is for --transport stdio", fix="let the client's URL name it: /mcp?project=ID")
     if find_spec("fastapi") is None:
         raise Unavailable("the service is not installed", reason="extra_missing", fix="pip install 'ringfence[mcp]'")
-    from dataclasses import replace
-
+    from ringfence.dataclass import replace
     from ringfence.service.listening import only_service_of
     from ringfence.service.settings import LOOPBACK, read_settings
     from ringfence.workspaces.home import default_home

@@ -90,11 +90,16 @@ def parse_run(command: str, words: Sequence[str]) -> RunOptions:
     )
 
 
+def _of_any_width(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, width=120)
+
+
 class StrictParser(argparse.ArgumentParser):
     """A parser that neither guesses abbreviations nor ends the process."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
+        # with a width given, nobody asks the terminal for it, which takes more imports than all the rest
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False, formatter_class=_of_any_width)
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found wrong."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ringfence.dataclass import replace
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.paths.adapter import AdaptedPath, Roots, Side, adapt, project_paths
 from ringfence.paths.machine import ask_wslpath, this_side

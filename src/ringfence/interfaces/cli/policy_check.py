@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ringfence import wiring
@@ -16,6 +15,7 @@ from ringfence.authority.policy import PolicySnapshot, PolicyTest
 from ringfence.authority.profile_builder import ProfileBuilder
 from ringfence.authority.taint import Tainted
 from ringfence.clock import SystemClock
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.guard.verdict import Verdict

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ringfence.authority.policy import PolicySnapshot
 from ringfence.authority.policy_view import PolicyView
 from ringfence.authority.profile import Profile
 from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.interfaces.cli.policy import load, print_json

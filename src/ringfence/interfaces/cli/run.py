@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from ringfence.interfaces.cli.interrupt import Interrupts
 from ringfence.interfaces.cli.options import RunOptions, parse_run
 from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
-from ringfence.interfaces.cli.through import through_service, without_ssl
+from ringfence.interfaces.cli.through import lightly, through_service
 from ringfence.outcome import ExecutionResult
 
-_MANY_OBJECTS: Final = 50_000
 RunOnce = Callable[..., ExecutionResult]
 """The shape of `ringfence.run`."""
 
 
 def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = None) -> int:
     """Carry out `ringfence run` or `ringfence shell` and return the exit code."""
-    gc.set_threshold(_MANY_OBJECTS)  # what is imported stays; looking through it seventy times finds nothing
     options = parse_run(command, words)
     run = run or through_service(options)
     if run is None and options.isolation in ("auto", "native"):
@@ -99,7 +96,7 @@ def _run(
     run: RunOnce | None, code: str, request: dict[str, Any], options: RunOptions, interrupts: Interrupts
 ) -> ExecutionResult:
     if run is None:
-        without_ssl("asyncio")
+        lightly("asyncio")
         import ringfence
 
         run = ringfence.run

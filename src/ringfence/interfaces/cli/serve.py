@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.workspaces.home import default_home
@@ -82,6 +82,7 @@ def _settings(options: argparse.Namespace, home: Path) -> ServiceSettings:
 
 def _serve(home: Path, settings: ServiceSettings) -> int:
     import asyncio
+    import gc
     import logging
 
     from ringfence.interfaces.http.server import serve
@@ -98,6 +99,8 @@ def _serve(home: Path, settings: ServiceSettings) -> int:
         shown = f"http://{_host(str(address[0]))}:{address[1]}"
 
         async def ready() -> None:
+            # what was imported stays: a collection need not go through all of it again
+            gc.freeze()
             _say(house, shown, await _first_key(house))
 
         asyncio.run(serve(house, (port, owners), ready))

@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def through_service(options: RunOptions) -> Callable[..., ExecutionResult] | Non
     home = os.fspath(options.home if options.home is not None else default_home())
     if not os.path.lexists(f"{home}/service.sock"):  # before anything is imported: most homes have none
         return None
-    without_ssl("http.client")
+    lightly("http.client")
     from ringfence.client.peer import open_service
     from ringfence.client.retry import Retrying
 
@@ -48,15 +50,26 @@ def through_service(options: RunOptions) -> Callable[..., ExecutionResult] | Non
     return None if service is None else partial(_run, service)
 
 
-def without_ssl(module: str) -> None:
-    """Import a module that would import ssl for what no run of the command does; it takes as long as all the rest."""
-    if module in sys.modules or "ssl" in sys.modules:
-        return
-    sys.modules["ssl"] = None  # type: ignore[assignment]
+class _Later(ModuleType):
+    """Stands in a module where another was imported, and imports that one when it is asked for something."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+def lightly(module: str) -> None:
+    """Import a module without what it imports for things that no run of the command does.
+
+    `ssl` takes as long as all the rest and may be missing anyway; `inspect` brings the parser and the disassembler.
+    """
+    standing_in: dict[str, Any] = {"ssl": None, "inspect": _Later("inspect")}
+    added = {name: one for name, one in standing_in.items() if name not in sys.modules}
+    sys.modules.update(added)
     try:
-        __import__(module)
+        import_module(module)
     finally:
-        del sys.modules["ssl"]
+        for name in added:
+            del sys.modules[name]
 
 
 def _run(

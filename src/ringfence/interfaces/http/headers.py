@@ -6,7 +6,6 @@ import re
 import secrets
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +21,7 @@ SECURITY: Final = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
 """What is on every answer, unless a route says something stricter of its own."""
+_SECURITY = tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in SECURITY)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 
 
@@ -57,11 +57,11 @@ class Frame:
 
 
 def _add_headers(message: Message, request_id: str) -> None:
-    message.setdefault("headers", [])
-    headers = MutableHeaders(scope=message)
-    for name, value in SECURITY:
-        headers.setdefault(name, value)
-    headers["X-Request-Id"] = request_id
+    own = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
+    said = {name for name, _ in own}
+    own += [pair for pair in _SECURITY if pair[0] not in said]
+    own.append((b"x-request-id", request_id.encode("latin-1")))
+    message["headers"] = own
 
 
 def _request_id(given: str | None) -> str:

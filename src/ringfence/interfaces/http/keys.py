@@ -27,6 +27,7 @@ class NewKey(BaseModel):
     access: Annotated[Access, Field(strict=False)]
     tenant: str = Field(LOCAL, min_length=1, max_length=63, description="or * for operators and auditors of all")
     name: str = Field("", max_length=64)
+    role: str | None = Field(None, min_length=1, max_length=64, description="the agent role of the policy it acts in")
     days: int | None = Field(None, ge=1, le=36_500, description="how long it is good for; without end if not said")
 
 
@@ -39,6 +40,7 @@ class Key(BaseModel):
     access: Access
     tenant: str
     name: str
+    role: str | None
     created_at: int
     expires_at: int | None
 
@@ -59,7 +61,7 @@ class KeyList(BaseModel):
 async def create_key(_: Admin, house: HouseOf, asked: NewKey) -> dict[str, Any]:
     """Make a key; its text is shown this once."""
     made, text = await asyncio.to_thread(
-        house.keys.create, asked.access, tenant=asked.tenant, name=asked.name, days=asked.days
+        house.keys.create, asked.access, tenant=asked.tenant, name=asked.name, days=asked.days, role=asked.role
     )
     await house.note("admin.key_created", told(made))
     return {**made.to_json(house.clock.now_ms()), "key": text}

@@ -135,9 +135,10 @@ def read_key(given: Iterable[str]) -> str | None:
 def _claim(connection: HTTPConnection, who: Principal, key: str, body: bytes) -> Claim:
     """Return the claim of a request: with other rights it is another request, whatever it says."""
     headers = connection.headers
-    rights = (str(who.access), who.caller.subject_id, headers.get(GRANT_HEADER, ""), headers.get(CALL_HEADER, ""))
+    rights = (str(who.access), who.role or "", who.caller.subject_id)
+    shown = (headers.get(GRANT_HEADER, ""), headers.get(CALL_HEADER, ""))
     target = (connection.scope["path"], connection.scope["query_string"], headers.get("content-type", ""))
-    return claim_for(who.tenant, key, *rights, *target, body)
+    return claim_for(who.tenant, key, *rights, *shown, *target, body)
 
 
 async def _whole(receive: Receive) -> bytes | None:

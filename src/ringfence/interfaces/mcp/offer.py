@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from mcp_types import Tool, ToolAnnotations
 
 from ringfence.authority.catalogue import TOOLS
 from ringfence.authority.levels import SideEffect
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:

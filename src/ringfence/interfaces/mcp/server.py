@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, QuotaExceeded, RingfenceError
 from ringfence.evidence.correlation import Correlation
 from ringfence.interfaces.mcp import files, pages, processes, runs, skills, web

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
 from ringfence.authority.caller import LOCAL
+from ringfence.dataclass import dataclass
 from ringfence.facade import SandboxManager
 from ringfence.interfaces.mcp.server import Seat, build
 from ringfence.interfaces.mcp.stdio import Wire, connected, taken_over

@@ -13,7 +13,6 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -30,6 +29,8 @@ from mcp_types.jsonrpc import (
 )
 from pydantic import ValidationError
 from pydantic_core import from_json
+
+from ringfence.dataclass import dataclass
 
 MOST_LINE: Final = 4 << 20
 """Bytes of one message; a longer one is thrown away as it comes, and answered."""

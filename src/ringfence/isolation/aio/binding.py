@@ -7,9 +7,9 @@ or a process that waits, the next would find. Where room is needed, an idle one 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 

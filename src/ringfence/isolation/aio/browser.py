@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.aio.answers import Form, member, no_answer, read_data
 from ringfence.isolation.aio.door import Door

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from ringfence.dataclass import dataclass, field
 from ringfence.isolation.aio.answers import Form, maybe, member, read_data, texts
 from ringfence.isolation.aio.door import Door
 

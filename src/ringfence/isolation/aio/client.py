@@ -10,11 +10,11 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import replace
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.isolation.aio.browser import Browser
 from ringfence.isolation.aio.cells import Code, Jupyter

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.aio import answers
 from ringfence.isolation.aio.answers import Form, maybe, member, no_answer, read_data
 from ringfence.isolation.aio.door import Door

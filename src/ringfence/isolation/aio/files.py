@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.aio.answers import maybe, member, read_data, texts
 from ringfence.isolation.aio.door import LONGEST_ANSWER, Door
 

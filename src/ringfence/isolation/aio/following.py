@@ -7,9 +7,9 @@ import secrets
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import RingfenceError, TimedOut
 from ringfence.isolation.aio.commands import Bash, BashCommand
 from ringfence.isolation.aio.program import Program

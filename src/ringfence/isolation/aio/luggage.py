@@ -15,10 +15,10 @@ import shlex
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import QuotaExceeded
 from ringfence.isolation.aio import tape
 from ringfence.isolation.protocol import Kind, ProtocolError

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.isolation.aio.binding import Give, Make, PoolConfig, SessionState, Slot, Wait, decide, missing
 from ringfence.isolation.aio.client import AIOSandboxClient
 from ringfence.isolation.aio.starting import Instance

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO, Final, Protocol
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, Unavailable
 
 _PORT: Final = "{port}"

@@ -7,8 +7,9 @@ wherever they lead. What is not one of the four kinds below, in the one form tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from ringfence.dataclass import dataclass
 
 BLOCK: Final = 512
 FILE, DIRECTORY, LINK, SPECIAL = "file", "directory", "link", "special"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ringfence.attachment import Attachment
 from ringfence.authority.caller import LOCAL
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import CapabilityBlocked, IsolationUnavailable, RingfenceError, TimedOut, Unavailable
 from ringfence.isolation.aio.client import LAYERS, AIOSandboxClient
 from ringfence.isolation.aio.following import Followed, follow

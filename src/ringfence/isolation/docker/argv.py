@@ -7,10 +7,10 @@ is the worker's own init, which the kernel keeps every guest from killing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.isolation.docker.settings import EngineSettings
 from ringfence.isolation.stream.channels import MOST_CALLS
 from ringfence.outcome import Mount

@@ -8,13 +8,13 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import replace
 from ringfence.errors import InternalError, IsolationUnavailable, RuntimeMissing
 from ringfence.isolation.docker import observing, reaper
 from ringfence.isolation.docker.argv import UID, Plan, mounts_of, run_argv

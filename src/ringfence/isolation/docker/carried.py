@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 
 SHOWN_AT: Final = "/opt/ringfence/machine"

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ringfence.dataclass import replace
 from ringfence.isolation.docker.settings import EngineSettings
 from ringfence.workspaces.home_config import section_of, wrong
 

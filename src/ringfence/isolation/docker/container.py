@@ -16,11 +16,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.docker.engine import Engine
 

@@ -7,9 +7,9 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.docker.argv import dialect_of
 from ringfence.isolation.docker.failures import explain

@@ -11,9 +11,9 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.docker import engine
 from ringfence.isolation.linux import observe

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
 
 SANDBOX_IMAGE: Final = "ringfence/sandbox:latest"

@@ -10,13 +10,13 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, replace
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.gvisor import observing, runsc
 from ringfence.isolation.gvisor.bundle import (

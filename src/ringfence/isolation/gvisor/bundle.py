@@ -5,10 +5,10 @@ All paths that are not the guest's are those of the launcher's root, in which th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ringfence.capability.limits import MIB
+from ringfence.dataclass import dataclass
 from ringfence.isolation.gvisor.runsc import Runsc
 from ringfence.outcome import Mount
 from ringfence.ports import WorkerSpec

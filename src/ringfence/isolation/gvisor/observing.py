@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
+from ringfence.dataclass import replace
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.linux import observe
 from ringfence.isolation.linux.metering import children, read_proc

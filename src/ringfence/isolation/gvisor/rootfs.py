@@ -9,9 +9,9 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable, Unavailable
 from ringfence.images import archive as archives
 from ringfence.images.archive import Archive

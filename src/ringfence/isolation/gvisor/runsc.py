@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable
 
 OLDEST: Final = 20221219

@@ -23,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-GUEST_ID = 1000
 _QUEUED_SIGNALS = 1024
 _JOB = 3
 

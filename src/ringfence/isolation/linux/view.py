@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+GUEST_ID = 1000
+"""The user and the group that a guest is, in its own eyes."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 DIRECTORIES = (
     "proc",

@@ -15,7 +15,7 @@ from ringfence.dataclass import dataclass
 from ringfence.isolation.linux import landlock
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.linux.parked import ParkedWorker
-from ringfence.isolation.linux.sealed import GUEST_ID
+from ringfence.isolation.linux.view import GUEST_ID
 from ringfence.isolation.linux.workshop import Box, HostEnds, Place, Workshop, open_ends, pid_of
 from ringfence.isolation.native import identity
 from ringfence.isolation.native.fork_server import ForkServer

@@ -12,7 +12,7 @@ import signal
 import socket
 
 from ringfence.isolation.linux import channel, interpreter, kernel
-from ringfence.isolation.linux.sealed import GUEST_ID
+from ringfence.isolation.linux.view import GUEST_ID
 from ringfence.isolation.native import template, zygote
 
 TYPE_CHECKING = False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import RingfenceError
 from ringfence.isolation.linux import kernel
 from ringfence.isolation.linux.outfit import outfit

@@ -9,8 +9,9 @@ import ctypes
 import os
 
 from ringfence.isolation.linux import anchor, egress_door, kernel, sealed
-from ringfence.isolation.linux.sealed import GUEST_ID, Sealing
+from ringfence.isolation.linux.sealed import Sealing
 from ringfence.isolation.linux.steps import AT_FDCWD, Steps
+from ringfence.isolation.linux.view import GUEST_ID
 from ringfence.isolation.native import box
 
 TYPE_CHECKING = False

@@ -11,8 +11,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import RingfenceError
 from ringfence.isolation.protocol import Kind, ProtocolError
 from ringfence.isolation.stream import wire

@@ -10,10 +10,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import replace
 from ringfence.isolation.protocol import Kind, ProtocolError
 from ringfence.isolation.stream import wire
 from ringfence.isolation.stream.arriving import Area, Arrival

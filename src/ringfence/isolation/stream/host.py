@@ -10,12 +10,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.protocol import Kind, encode

@@ -7,8 +7,8 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.meter import RunUsage
 from ringfence.isolation.protocol import Decoder, Kind, encode

@@ -6,11 +6,11 @@ import base64
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringfence.capability.limits import Limits
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable, QuotaExceeded, RuntimeMissing
 from ringfence.isolation.linux import egress_door
 from ringfence.isolation.linux.seccomp import filters

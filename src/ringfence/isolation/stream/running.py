@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ringfence.dataclass import dataclass
 from ringfence.isolation.capture import Capture
 from ringfence.isolation.linux.meter import SAMPLE_SECONDS
 from ringfence.isolation.protocol import Kind, ProtocolError

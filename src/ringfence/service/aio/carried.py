@@ -12,10 +12,10 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import RingfenceError
 from ringfence.operation import WORKING_DIRECTORY
 from ringfence.operation.path import workspace_path

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass
 from typing import Final
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.facade import SandboxManager
 from ringfence.outcome import Status

@@ -11,11 +11,11 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest, QuotaExceeded
 from ringfence.service.aio.carried import Carried
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header
 from starlette.requests import HTTPConnection
 
+from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError
 from ringfence.evidence.correlation import Correlation
 from ringfence.facade import SandboxManager
