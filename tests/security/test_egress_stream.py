@@ -109,6 +109,9 @@ def said(ending: Ending) -> Any:
 
 
 def held() -> int:
+    for thread in threading.enumerate():
+        if thread.name == "ringfence-ports":  # which lets go of its descriptors a moment after its worker is discarded
+            thread.join(30)
     return len(os.listdir("/proc/self/fd"))
 
 
