@@ -120,9 +120,9 @@ os.execv('/bin/bash', ['bash', '-c', 'until [ -e /tmp/done ]; do sleep 0.02; don
 HOLD = "import os, sys, time\nheld = bytearray(b'x') * (80 << 20)\n"
 SAMPLED = """
 from ringfence.capability.limits import Limits
-from ringfence.isolation.linux import cgroups, workshop
+from ringfence.isolation.linux import cgroups
 from ringfence.isolation.linux.cgroup_contract import CgroupReport
-workshop.detect = lambda: cgroups.NoHost(CgroupReport('none', frozenset(), 'none for this test', ''))
+cgroups.detect = lambda: cgroups.NoHost(CgroupReport('none', frozenset(), 'none for this test', ''))
 HOLD = {hold!r}
 once = HOLD + 'time.sleep(0.6)'
 twice = HOLD + f'os.execv(sys.executable, ["python", "-c", {{HOLD + "time.sleep(5)"!r}}])'

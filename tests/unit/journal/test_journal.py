@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,15 +115,23 @@ def test_in_a_crowd_a_record_waits_for_the_next_one(databases: Databases, monkey
     journal, database = journal_in(databases)
     soon_ms = SystemClock().now_ms() + 3_600_000  # on a slow machine, too, they have begun just now
     runs = [begun(time_ms=soon_ms) for _ in range(10)]
+    waits, may_go_on = threading.Event(), threading.Event()
+
+    def wait(_: float) -> None:
+        waits.set()
+        may_go_on.wait()
 
     async def write() -> None:
         for begin in runs[:8]:
             await journal.begin(begin)
-        monkeypatch.setattr("ringfence.journal.journal._GATHERING_SECONDS", 1.0)
+        monkeypatch.setattr("ringfence.journal.journal.time", SimpleNamespace(sleep=wait, monotonic=time.monotonic))
         before = database.transactions
         first = asyncio.create_task(journal.begin(runs[8]))
-        await asyncio.sleep(0.01)
-        await asyncio.gather(first, journal.begin(runs[9]))
+        await asyncio.to_thread(waits.wait)
+        second = asyncio.create_task(journal.begin(runs[9]))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await asyncio.gather(first, second)
         assert database.transactions - before == 1
 
     asyncio.run(write())
