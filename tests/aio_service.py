@@ -67,6 +67,8 @@ class AIOService:
 
     home: Path
     key: str | None = None
+    has_workspace: bool = False
+    """Whether there is an empty /workspace, as an image for Ringfence would have."""
     url: str = ""
     requests: list[tuple[str, str, Form]] = field(default_factory=list)
     keys_seen: list[str | None] = field(default_factory=list)
@@ -81,11 +83,19 @@ class AIOService:
         folder = Path(tempfile.mkdtemp(dir=self.home))
         session = form.get("session_id") or f"session-{len(self.commands)}"
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            home = str(self.home)
-            box = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", home, home]
             process = subprocess.Popen(
-                [*box, "--unshare-pid", "--die-with-parent", "--", "bash", "-c", form["command"]],
-                cwd=form.get("exec_dir") or self.home,
+                [
+                    *self._box(),
+                    "--chdir",
+                    form.get("exec_dir") or str(self.home),
+                    "--unshare-pid",
+                    "--die-with-parent",
+                    "--",
+                    "bash",
+                    "-c",
+                    form["command"],
+                ],
+                cwd=self.home,
                 env={**os.environ, "HOME": str(self.home), **(form.get("env") or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -106,6 +116,20 @@ class AIOService:
             "session_id": session, **about, "stdout": out_text, "stderr": err_text, "offset": out_at,
             "stderr_offset": err_at, "exit_code": process.poll(),
         }  # fmt: skip
+
+    def _box(self) -> list[str]:
+        """Return the command that shows a command the machine, and of it lets nothing be written but its home."""
+        box, home = ["bwrap"], str(self.home)
+        if not self.has_workspace:
+            box += ["--ro-bind", "/", "/"]
+        else:  # for a directory more than there are, the root has to be another
+            workspace = self.home / "workspace"
+            workspace.mkdir(exist_ok=True)
+            for name in set(os.listdir("/")) - {"workspace"}:
+                path = f"/{name}"
+                box += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
+            box += ["--bind", str(workspace), "/workspace"]
+        return [*box, "--dev", "/dev", "--proc", "/proc", "--bind", home, home]
 
     def _end_at(self, command: _Command, seconds: float) -> None:
         try:
@@ -165,8 +189,15 @@ class AIOService:
 
     # --- files ---
 
+    def path(self, named: str) -> Path:
+        """Return where a path of the service lies here."""
+        inside = Path(named)
+        if self.has_workspace and inside.is_relative_to("/workspace"):
+            return self.home / inside.relative_to("/")
+        return inside
+
     def file_read(self, form: Form) -> Form:
-        lines = _existing(form["file"], "read").read_text().splitlines(keepends=True)
+        lines = _existing(self.path(form["file"]), "read").read_text().splitlines(keepends=True)
         chosen = lines[form.get("start_line") or 0 : form.get("end_line")]
         return {"content": "".join(chosen), "file": form["file"]}
 
@@ -174,14 +205,14 @@ class AIOService:
         content = form["content"].encode()
         if form.get("encoding") == "base64":
             content = base64.b64decode(form["content"])
-        path = Path(form["file"])
+        path = self.path(form["file"])
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab" if form.get("append") else "wb") as file:
             file.write(content)
         return {"file": form["file"], "bytes_written": len(content)}
 
     def file_list(self, form: Form) -> Form:
-        root = _existing(form["path"], "list")
+        root = _existing(self.path(form["path"]), "list")
         found = sorted(root.rglob("*") if form.get("recursive") else root.iterdir())
         files = [
             {"name": path.name, "path": str(path), "is_directory": path.is_dir(), "size": path.lstat().st_size}
@@ -234,11 +265,12 @@ class AIOService:
         return {"session_id": session, "kernel_name": "python3", "message": "made"}
 
 
-def _existing(path: str, operation: str) -> Path:
-    if not Path(path).exists():
-        error = {"path": path, "operation": operation, "message": f"no such file: {path}", "error_type": "not_found"}
-        raise Refused(error | {"errno": 2, "errno_name": "ENOENT", "content": "", "file": path})
-    return Path(path)
+def _existing(path: Path, operation: str) -> Path:
+    if not path.exists():
+        told = str(path)
+        error = {"path": told, "operation": operation, "message": f"no such file: {told}", "error_type": "not_found"}
+        raise Refused(error | {"errno": 2, "errno_name": "ENOENT", "content": "", "file": told})
+    return path
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -278,7 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
                 detail: Form = {"system": {}, "runtime": {}, "utils": []}
                 return {"success": True, "home_dir": str(service.home), "version": "1.9.4", "detail": detail}
             case "GET", "file/download":
-                return Raw(_existing(form["path"], "download").read_bytes())
+                return Raw(_existing(self.service.path(form["path"]), "download").read_bytes())
             case "GET", "browser/info":
                 info = {"user_agent": "Chrome", "cdp_url": "ws://x", "vnc_url": "http://x"}
                 return _well(info | {"viewport": {"width": 1280, "height": 720}})
@@ -318,10 +350,10 @@ def _well(data: Any) -> Form:
 
 
 @contextmanager
-def running(home: Path, key: str | None = None, port: int = 0) -> Iterator[AIOService]:
+def running(home: Path, key: str | None = None, port: int = 0, *, has_workspace: bool = False) -> Iterator[AIOService]:
     """Serve until the block ends; what its commands started is killed."""
     home.mkdir(parents=True, exist_ok=True)
-    service = AIOService(home, key)
+    service = AIOService(home, key, has_workspace)
     server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"service": service}))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

@@ -41,6 +41,7 @@ class Services:
     """Starts them, and remembers."""
 
     home: Path
+    has_workspace: bool = False
     started: list[Served] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -53,9 +54,12 @@ class Services:
         ending = contextlib.ExitStack()
         with self.lock:
             number = len(self.started)
-            served = Served(ending.enter_context(aio_service.running(self.home / str(number))), ending)
+            served = Served(ending.enter_context(self._serving(number)), ending)
             self.started.append(served)
         return served
+
+    def _serving(self, number: int) -> contextlib.AbstractContextManager[aio_service.AIOService]:
+        return aio_service.running(self.home / str(number), has_workspace=self.has_workspace)
 
     @property
     def alive(self) -> int:

@@ -20,7 +20,7 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.net import NetHttp
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.proxy import Proxy
-from ringfence.egress.proxy.rules import Rules
+from ringfence.egress.proxy.reading import ReadingRules
 
 WEB, OTHER, HIDDEN, INSIDE = "web.example.com", "other.example.com", "hidden.example.net", "inside.example.com"
 ADDRESSES = {WEB: "93.184.216.34", OTHER: "93.184.216.35", HIDDEN: "93.184.216.36", INSIDE: "10.0.0.5"}
@@ -147,9 +147,9 @@ class BrowserLab:
 
 def rules(
     *hosts: str, methods: tuple[str, ...] = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
-) -> Rules:
+) -> ReadingRules:
     """Let these hosts be reached, by every method: what is refused then is refused by the browser."""
-    return Rules(Capabilities(NetHttp(host, methods=frozenset(methods)) for host in hosts))
+    return ReadingRules(Capabilities(NetHttp(host, methods=frozenset(methods)) for host in hosts))
 
 
 def ledger() -> Ledger:

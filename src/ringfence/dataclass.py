@@ -1,10 +1,10 @@
 """Dataclasses that are cheap to import: what they can do is written when it is first asked of them.
 
 `python -c` takes eleven milliseconds, and the standard decorator half a millisecond for each of the 130 records that
-`ringfence run` imports, of which it makes about half. Here a class takes a twentieth of that, and its `__init__` is
-compiled when the first object is made. To type checkers these are the names of the standard library; at run time they
-are the part of it that is used here, and `dataclasses.asdict`, `fields`, `replace` and `is_dataclass` take them for
-their own. Like the standard ones with `slots=True` they are made anew, so no method of them may call `super()`.
+`ringfence run` imports. Here a class takes a tenth of that, and its `__init__` is compiled when objects of it are made
+again and again. To type checkers these are the names of the standard library; at run time they are the part of it that
+is used here, and `dataclasses.asdict`, `fields`, `replace` and `is_dataclass` take them for their own. Like the
+standard ones with `slots=True` they are made anew, so no method of them may call `super()`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 __all__ = ["dataclass", "field", "fields", "replace"]
 
 T = TypeVar("T")
+_OFTEN = 16
+"""After so many objects of a class its `__init__` is worth compiling; before, it takes longer than it saves."""
 _MISSING: Any = type("_Missing", (), {"__repr__": lambda _: "<nothing given>"})()
 
 
@@ -34,16 +36,33 @@ class Field:
         self.default, self.factory, self.init, self.repr, self.compare = default, factory, init, repr, compare
         self.kw_only = False
 
+    @property
+    def is_required(self) -> bool:
+        """Whether whoever makes an object has to give it."""
+        return self.default is _MISSING and self.factory is _MISSING
+
 
 class _Shape:
     """What the methods of a class go by; the standard library asks its `__dataclass_params__` for `frozen` too."""
 
-    __slots__ = ("fields", "frozen", "key", "slots")
+    __slots__ = ("_copied", "fields", "frozen", "key", "slots")
+
+    _copied: tuple[dict[str, int], Callable[[object], Any]] | None
 
     def __init__(self, fields: dict[str, Field], *, frozen: bool, slots: bool) -> None:
+        self._copied = None
         self.fields, self.frozen, self.slots = fields, frozen, slots
         compared = [each.name for each in fields.values() if each.compare]
         self.key: Callable[[object], Any] = operator.attrgetter(*compared) if compared else lambda _: ()
+
+    def copied(self) -> tuple[dict[str, int], Callable[[object], Any]]:
+        """Return where each value stands among those that `__init__` takes in their order, and what reads them all."""
+        if self._copied is None:
+            given = [each for each in self.fields.values() if each.init]
+            in_order = len(given) > 1 and not any(each.kw_only for each in given)  # of one, no tuple would be read
+            places = {each.name: place for place, each in enumerate(given)} if in_order else {}
+            self._copied = places, operator.attrgetter(*places) if places else lambda _: ()
+        return self._copied
 
 
 class _StandardFields:
@@ -152,12 +171,38 @@ def _add_methods(space: dict[str, Any], shape: _Shape, *, eq: bool, order: bool)
 
 
 def _write_when_called(cls: type, shape: _Shape) -> None:
+    made = 0
+
     def __init__(self: object, /, *args: Any, **kwargs: Any) -> None:  # noqa: N807  it stands in for one
+        nonlocal made
+        made += 1
+        if made < _OFTEN and _filled(self, shape, args, kwargs):
+            return
         written = _written(cls, shape)
         cls.__init__ = written  # type: ignore[misc]
         written(self, *args, **kwargs)
 
     cls.__init__ = __init__  # type: ignore[misc]
+
+
+def _filled(self: object, shape: _Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Do what an `__init__` would do; False, with nothing done, where that would say that something is wrong."""
+    wanted = [each for each in shape.fields.values() if each.init]
+    given = dict(zip((each.name for each in wanted if not each.kw_only), args, strict=False)) | kwargs
+    known = sum(each.name in given for each in wanted)
+    if known != len(args) + len(kwargs) or any(each.is_required and each.name not in given for each in wanted):
+        return False
+    put = object.__setattr__ if shape.frozen else setattr
+    for name, each in shape.fields.items():
+        if each.init and name in given:
+            put(self, name, given[name])
+        elif each.factory is not _MISSING:
+            put(self, name, each.factory())
+        elif each.default is not _MISSING and (each.init or shape.slots):
+            put(self, name, each.default)
+    if hasattr(self, "__post_init__"):
+        self.__post_init__()
+    return True
 
 
 def _written(cls: type, shape: _Shape) -> Callable[..., None]:
@@ -261,6 +306,14 @@ def _lazy_fields(of: Any) -> tuple[Any, ...]:
 
 def _lazy_replace(of: T, /, **changes: Any) -> T:
     """Return an object like `of` with other values, made as every other is."""
+    shape = type(of).__dataclass_params__  # type: ignore[attr-defined]
+    if isinstance(shape, _Shape):
+        places, read = shape.copied()
+        if places.keys() >= changes.keys() and places:
+            values = list(read(of))
+            for name, value in changes.items():
+                values[places[name]] = value
+            return type(of)(*values)
     same = {each.name: getattr(of, each.name) for each in _lazy_fields(of) if each.init and each.name not in changes}
     return type(of)(**same, **changes)
 

@@ -64,69 +64,92 @@ async def told_by(held: SandboxManager) -> dict[str, Any]:
     shot = await held.screenshot_page(width=640, height=480, save_as="work/page.png")
     kept = bytes(await held.workspace.read("page.png"))
     refused = [await reason(held.browse_page(url)) for url in (METADATA, "http://b.x.test/", "http://10.0.0.5/")]
-    async with BrowserRouter(held._session_id or "", held) as router:
-        routed = await router.execute(BrowserAction("navigate", {"url": PAGE}), context={"is_research": True})
     return {
         "opened": dict(opened.out),
         "text": (text.content or b"").decode(),
-        "digest": dict(text.out["digest"]),
         "picture": size_of(shot.content or b""),
         "kept": kept == shot.content and shot.out["saved_as"],
         "refused": refused,
         "clicked": await reason(held.click_page("a")),
-        "backend": routed.out["backend"],
         "moved": opened.used.bytes_in > 0,
         "recorded": [bool(opened.evidence_id), bool(opened.exec_id)],
         "hosts": sorted({str(each.meta["host"]) for each in opened.effects if each.meta["decision"] == "allowed"}),
     }
 
 
-async def by_both(at: Path) -> Any:
+SAME: dict[str, Any] = {
+    "opened": {
+        "url": "http://web.x.test/", "status": 200, "title": "", "hops": [PAGE], "blocked": [], "depth": 0,
+        "backend": "external_browser", "cut_off": False, "untrusted": True,
+    },
+    "text": "hello",
+    "picture": [640, 480],
+    "kept": "/workspace/work/page.png",
+    "refused": ["private_address", "blacklist", "domain"],
+    "clicked": "manifest_mismatch",
+    "moved": True,
+    "recorded": [True, True],
+    "hosts": ["web.x.test"],
+}  # fmt: skip
+
+
+async def by_manager(at: Path) -> Any:
+    async with SandboxManager("p", home=at / "own", policy_file=policy_in(at), pool_size=0) as held:
+        return await told_by(held)
+
+
+async def by_address(at: Path) -> Any:
     from tests.http_service import serving
 
-    policy = policy_in(at)
-    async with SandboxManager("p", home=at / "own", policy_file=policy, pool_size=0) as held:
-        own = await told_by(held)
-    with serving(at / "home", "--policy", str(policy)) as service:
-        operation = {"op": "browser_nav", "url": PAGE, "backend": "another"}
-        wrong = service.ask("POST", "/sandbox/ops", {"operation": operation, "project_id": "p"})
-        raw = service.ask(
-            "POST", "/sandbox/ops", {"operation": {**operation, "backend": "aio_browser"}, "project_id": "p"}
-        )
-        sessionless = service.ask("POST", "/sandbox/ops", {"operation": {"op": "browser_nav", "url": PAGE}})
-        picture = service.ask("POST", "/sandbox/ops", {"operation": {"op": "browser_screenshot"}, "project_id": "p"})
-        handle = f"/sandbox/execs/{picture.json['exec_id']}/artifacts/screenshot.png"
-        served = service.ask("GET", handle)
-        huge = {"op": "browser_screenshot", "width": 10_000}
-        too_large = service.ask("POST", "/sandbox/ops", {"operation": huge, "project_id": "p"})
+    with serving(at / "home", "--policy", str(policy_in(at))) as service:
         async with SandboxManager("q", url=f"http://127.0.0.1:{service.port}", api_key=service.key) as distant:
-            far = await told_by(distant)
+            return await told_by(distant)
+
+
+@pytest.mark.parametrize("way", ["by_manager", "by_address"])
+def test_a_manager_with_an_address_browses_as_one_with_an_engine_does(lab: Lab, tmp_path: Path, way: str) -> None:
+    told = lab.inside(__file__, way, tmp_path)
+    assert told["returned"] == SAME
+    assert set(told["reached"]) <= {PUBLIC, "127.0.0.1"}
+
+
+async def by_http(at: Path) -> Any:
+    from tests.http_service import serving
+
+    with serving(at / "home", "--policy", str(policy_in(at))) as service:
+
+        def ask(project: str | None = "p", **operation: Any) -> Any:
+            body = {"operation": operation, **({} if project is None else {"project_id": project})}
+            return service.ask("POST", "/sandbox/ops", body)
+
+        wrong = ask(op="browser_nav", url=PAGE, backend="another")
+        sessionless = ask(None, op="browser_nav", url=PAGE)
+        async with SandboxManager("p", url=f"http://127.0.0.1:{service.port}", api_key=service.key) as distant:
+            router = BrowserRouter("p", distant)
+            routed = await router.execute(BrowserAction("navigate", {"url": PAGE}), context={"is_research": True})
+        picture = ask(op="browser_screenshot")
+        served = service.ask("GET", f"/sandbox/execs/{picture.json['exec_id']}/artifacts/screenshot.png")
+        too_large = ask(op="browser_screenshot", width=10_000)
+        closed = ask(op="browser_close")
     return {
-        "own": own,
-        "far": far,
-        "raw": [raw.status, raw.json["out"]["backend"], raw.json["out"]["title"], raw.json["content_b64"]],
+        "routed": [routed.out["backend"], routed.content],
         "wrong": [wrong.status, sessionless.status],
         "picture": size_of(base64.b64decode(picture.json["content_b64"])),
         "served": [served.status, served.body.startswith(b"\x89PNG")],
         "too_large": [too_large.status, too_large.reason],
+        "closed": closed.json["out"],
     }
 
 
-def test_a_manager_with_an_address_browses_as_one_with_an_engine_does(lab: Lab, tmp_path: Path) -> None:
-    told = lab.inside(__file__, "by_both", tmp_path)
-    found = told["returned"]
-    assert found["own"] == found["far"]
-    own = found["own"]
-    assert (own["text"], own["picture"], own["kept"]) == ("hello", [640, 480], "/workspace/work/page.png")
-    assert (own["opened"]["url"], own["opened"]["hops"]) == ("http://web.x.test/", [PAGE])
-    assert own["refused"] == ["private_address", "blacklist", "domain"]
-    assert (own["clicked"] != "done", own["backend"], own["hosts"]) == (True, "aio_browser", ["web.x.test"])
-    assert found["raw"] == [200, "aio_browser", "", None]
-    assert found["wrong"] == [422, 422]
-    assert found["picture"] == [1280, 720]
-    assert found["served"] == [200, True]
-    assert found["too_large"] == [403, "viewport"]
-    assert set(told["reached"]) <= {PUBLIC, "127.0.0.1"}
+def test_the_service_carries_out_each_operation_and_serves_pictures_as_artifacts(lab: Lab, tmp_path: Path) -> None:
+    assert lab.inside(__file__, "by_http", tmp_path)["returned"] == {
+        "routed": ["aio_browser", None],
+        "wrong": [422, 422],
+        "picture": [1280, 720],
+        "served": [200, True],
+        "too_large": [403, "viewport"],
+        "closed": {"closed": True},
+    }
 
 
 # --- MCP ---

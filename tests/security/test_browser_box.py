@@ -178,7 +178,8 @@ async def test_a_form_that_posts_when_clicked_is_refused_and_told(lab: BrowserLa
 
 
 async def test_no_socket_is_opened_beside_requests(lab: BrowserLab) -> None:
-    tab = await session(lab)
+    await session(lab)
+    tab = await lab.browsers.tab("sockets", "tests", rules(*GRANTED), ledger())
     script = """
       const socket = (url) => new Promise((r) => {
         const made = new WebSocket(url); made.onopen = () => r('open'); made.onerror = () => r('error'); });
@@ -186,6 +187,8 @@ async def test_no_socket_is_opened_beside_requests(lab: BrowserLab) -> None:
         await attempt(url, () => socket(url));"""
     await tab.open(lab.web.act("/sockets", script), 12)
     assert set((await said(tab)).values()) == {"error"}
+    went = await tab.close()
+    assert "websocket" in {place.reason for place in went.destinations if (place.host, place.port) == (WEB, 443)}
     assert lab.web.canary == []
 
 

@@ -14,6 +14,8 @@ from tests import browser_processes as processes
 from tests.browser_lab import GRANTED, BrowserLab, ledger, rules, running_lab
 
 from ringfence.browser.box import Box
+from ringfence.browser.chromium import arguments
+from ringfence.errors import IsolationUnavailable
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.guarantee(33)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +82,14 @@ def test_the_box_shows_no_program_home_or_configuration_of_the_host(box: Box) ->
     assert {where for where, options in on_top.items() if "rw" in options} == {
         *("/tmp", "/dev/shm", "/home/browser", "/proc"),
     }
+
+
+@pytest.mark.guarantee(12)
+def test_a_chromium_without_its_own_sandbox_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.browser.room.arguments", lambda *size: [*arguments(*size), "--no-sandbox"])
+    with running_lab(most=1) as weak, pytest.raises(IsolationUnavailable) as refusal:
+        asyncio.run(weak.browsers.tab("s", "t", rules(*GRANTED), ledger()))
+    assert "sandbox is not on" in str(refusal.value)
 
 
 @pytest.mark.guarantee(8)

@@ -37,6 +37,7 @@ from ringfence.isolation.linux.metering import descendants
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream import wire
 from ringfence.isolation.stream.channels import CALLS, numbering
+from ringfence.isolation.stream.host import StreamWorker
 from ringfence.isolation.stream.way_out import WayOut
 from ringfence.operation import Language
 from ringfence.operation.target import METHODS
@@ -271,22 +272,26 @@ for _ in range(3):
         end.recv(1000)
 assert b'hello' in ask()
 print('given up', flush=True)
-sys.stdin.read()
+__import__('signal').pause()
 """
     )
-    proxy = lab.proxy()
+    worker, proxy = start(), lab.proxy()
+    assert isinstance(worker, StreamWorker)
     left: list[int] = []
 
     def listen(_: str, data: bytes) -> None:
         if b"given up" in data:
             thread = proxy._thread
             assert thread is not None
-            while thread.connections:  # bounded by the test's own time: without the end being told it never comes
+            while (
+                thread.connections.total()
+            ):  # bounded by the test's own time: without the end being told it never comes
                 pass
             left.append(thread.connections.total())
+            worker.kill("cancelled")
 
-    ending, network = run(start(), proxy, code, on_output=listen)
-    assert (ending.exit_code, left) == (0, [0]), ending.stderr
+    ending, network = run(worker, proxy, code, on_output=listen)
+    assert (ending.killed_by, left) == ("cancelled", [0]), ending.stderr
     assert 0 < network.bytes_in < 150_000_000
 
 

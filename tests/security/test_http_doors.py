@@ -212,7 +212,8 @@ def test_a_stream_ends_soon_after_its_key_is_revoked(service: Service) -> None:
     made_key = told(service.home, "key", "create", "--access", "agent", "--tenant", "initech")
     code = "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"
     body = {"project_id": "p", "exec": {"kind": "python", "code": code}, "inputs": [], "wait": False}
-    exec_id = service.ask("POST", "/sandbox/execs", body, key=made_key["key"]).json["exec_id"]
+    mate = service.make_key("agent", "initech")  # whose run goes on: that of a void key is ended itself
+    exec_id = service.ask("POST", "/sandbox/execs", body, key=mate).json["exec_id"]
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     headers = {"Authorization": f"Bearer {made_key['key']}"}
     connection.request("GET", f"/sandbox/execs/{exec_id}/events", headers=headers)

@@ -18,20 +18,34 @@ from tests.net_lab import Names, Server, Wire
 
 from ringfence import SandboxManager, wiring
 from ringfence.authority.caller import NOBODY_ELSE, Caller
+from ringfence.authority.levels import RiskLevel
 from ringfence.authority.policy_reader import load_policy
+from ringfence.clock import SystemClock
 from ringfence.database.address import open_database
 from ringfence.egress.settings import NetSettings
 from ringfence.errors import CapabilityBlocked, Denied, InternalError, RingfenceError
 from ringfence.evidence.correlation import Correlation
 from ringfence.evidence.replay import Agreement, Replay
 from ringfence.guard.consent import Consent, Source, request_hash
+from ringfence.guard.policy_guard import PolicyGuard
+from ringfence.identifiers import TimeOrdered
 from ringfence.journal.reader import reading
+from ringfence.journal.taints import TaintsInDatabase
 from ringfence.operation import CodeRun, Language
-from ringfence.operation.brokered import FsWrite, NetHttp
+from ringfence.operation.brokered import (
+    BrowserExtract,
+    BrowserNav,
+    BrowserScreenshot,
+    BrowserType,
+    FsWrite,
+    NetHttp,
+)
 from ringfence.operation.form import Operation
 from ringfence.operation.workspace_proposals import WsCommit
-from ringfence.outcome import ExecutionResult, Outcome, Status
-from ringfence.testing import ScriptedExecutor, orchestrator_over, standard_profile
+from ringfence.orchestrator.pipeline import Orchestrator
+from ringfence.outcome import BrokerOutcome, ExecutionResult, Outcome, Status
+from ringfence.ports import ExecCtx
+from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
 
 pytestmark = [pytest.mark.guarantee(36), pytest.mark.needs("native")]
 
@@ -324,3 +338,46 @@ async def test_a_pipeline_that_keeps_no_marks_refuses_a_policy_that_needs_them()
     profile = standard_profile(operation, policy=load_policy(b"taint: {}"))
     with pytest.raises(InternalError, match="keeps no marks"):
         await pipeline.run(operation, profile)
+
+
+class Page:
+    """Stands for a browser: what is asked here is what the pipeline does around it."""
+
+    def capability_domain(self) -> str:
+        return "browser"
+
+    async def execute(self, ctx: ExecCtx, operation: Any) -> BrokerOutcome:
+        await ctx.begun()
+        return BrokerOutcome(operation.kind)
+
+
+BROWSING = """
+policies:
+  default: {net_mode: allowlist, allowed_domains: [web.example.com], browser_scope: [open, extract, screenshot, type]}
+mode: never-ask
+taint: {send: ask, fetch: allow}
+"""
+
+
+async def test_every_operation_of_a_browser_marks_and_what_it_types_is_sending(tmp_path: Path) -> None:
+    database = open_database(tmp_path)
+    marks, policy = TaintsInDatabase(database), load_policy(BROWSING.encode())
+    guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
+    pipeline = Orchestrator(
+        {"browser": Page}, TimeOrdered(), guard, SystemClock(), _no_budget, MemorySink(), taints=lambda: marks
+    )
+    looks: tuple[Operation, ...] = (BrowserNav("https://web.example.com/"), BrowserExtract(), BrowserScreenshot())
+    for number, operation in enumerate(looks):
+        session = f"s{number}"
+        outcome = await pipeline.run(operation, standard_profile(operation, policy=policy), session_id=session)
+        assert outcome.tainted is not None
+        assert outcome.tainted.by == outcome.exec_id
+        typed = BrowserType("#q", "what was read")
+        with pytest.raises(Denied) as refused:
+            await pipeline.run(typed, standard_profile(typed, policy=policy), session_id=session)
+        assert (refused.value.reason, refused.value.details["rule"]) == ("consent_required", "taint")
+    database.close()
+
+
+def _no_budget() -> Any:
+    raise AssertionError("no policy here has a budget")

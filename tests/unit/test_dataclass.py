@@ -63,6 +63,20 @@ def classes(by: Any) -> SimpleNamespace:
     class Only:
         x: int = 1
 
+    @dataclass
+    class Shown:
+        x: int = field(default=1, init=False)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            object.__setattr__(self, name, f"{value}!")
+
+    @dataclass(slots=True)
+    class Loud:
+        x: object
+
+        def __setattr__(self, name: str, value: object) -> None:
+            object.__setattr__(self, name, f"{value}!")
+
     @dataclass(slots=True, weakref_slot=True, eq=False)
     class Held:
         fd: int
@@ -146,6 +160,8 @@ LAWS: dict[str, Callable[[SimpleNamespace], Any]] = {
     "hashed by value": lambda of: len({of.Point(1), of.Point(1, 2, [9]), of.Point(2)}),
     "what changes has no hash": lambda of: hash(of.Count("a")),
     "without any words": lambda of: (repr(of.Plain()), vars(of.Plain(2)), of.Plain() == of.Plain(1, [])),
+    "a default of the class is not an object's": lambda of: (vars(of.Shown()), of.Shown().x),
+    "a body's own way to set is used": lambda of: of.Loud(1).x,
     "in order": lambda of: repr(sorted([of.Ranked(2), of.Ranked(1, "b"), of.Ranked(1)])),
     "equal ones in order": lambda of: (of.Ranked(1) <= of.Ranked(1), of.Ranked(1) > of.Ranked(1)),
     "in no order with others": lambda of: of.Ranked(1) < 1,
@@ -168,10 +184,21 @@ LAWS: dict[str, Callable[[SimpleNamespace], Any]] = {
 }
 
 
+@pytest.mark.parametrize("often", [1, 1000])
 @pytest.mark.parametrize("law", LAWS)
-def test_both_say_the_same(law: str) -> None:
+def test_both_say_the_same(law: str, often: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "_OFTEN", often)  # compiled for the first object, or never but for what is wrong
     # what both name is the function in which they are made, which is one
-    assert said(LAWS[law], OURS) == said(LAWS[law], THEIRS)
+    assert said(LAWS[law], classes(ours)) == said(LAWS[law], THEIRS)
+
+
+def test_after_some_objects_an_init_is_compiled_and_does_the_same() -> None:
+    point = classes(ours).Point
+    first = point.__init__
+    objects = [point(number, secret=b"s") for number in range(40)]
+    assert point.__init__ is not first
+    assert {(each.y, each.secret, tuple(each.seen)) for each in objects} == {(2, b"s", ())}
+    assert [each.x for each in objects] == list(range(40))
 
 
 @pytest.mark.parametrize("by", BOTH)

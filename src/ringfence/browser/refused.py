@@ -9,20 +9,6 @@ from ringfence.egress.proxy.rules import Rules
 from ringfence.errors import CapabilityBlocked, InvalidRequest, RingfenceError, TimedOut, Unavailable
 from ringfence.operation.target import target
 
-# The proxy's words, and ours for the same.
-_REASONS: Final = {
-    "host": "domain",
-    "not_granted": "domain",
-    "domain": "domain",
-    "address": "private_address",
-    "port": "port",
-    "scheme": "scheme",
-    "method": "method",
-    "denied_domain": "blacklist",
-    "denied_port": "blacklist",
-    "denied_address": "blacklist",
-    "consent_required": "consent_required",
-}
 _PROXYS: Final = re.compile(r"x-ringfence-reason: (\w+)")
 _NET: Final = re.compile(r"net::(ERR_\w+)")
 
@@ -67,5 +53,27 @@ def _tunnel(url: str, rules: Rules) -> RingfenceError:
     )
 
 
-def _blocked(word: str, detail: str) -> CapabilityBlocked:
-    return CapabilityBlocked(f"{detail} ({word})", reason=_REASONS.get(word, "blocked"))
+def _blocked(word: str, detail: str) -> RingfenceError:
+    """Say in our words what the proxy says in its own."""
+    said = f"{detail} ({word})"
+    match word:
+        case "host" | "not_granted" | "domain":
+            return CapabilityBlocked(said, reason="domain")
+        case "denied_domain" | "denied_port" | "denied_address":
+            return CapabilityBlocked(said, reason="blacklist")
+        case "address":
+            return CapabilityBlocked(said, reason="private_address")
+        case "port":
+            return CapabilityBlocked(said, reason="port")
+        case "scheme":
+            return CapabilityBlocked(said, reason="scheme")
+        case "method":
+            return CapabilityBlocked(said, reason="method")
+        case "consent_required":
+            return CapabilityBlocked(said, reason="consent_required")
+        case "resolution":
+            return Unavailable(said, reason="name_resolution")
+        case "connect":
+            return Unavailable(said, reason="connect_failed")
+        case _:
+            return CapabilityBlocked(said)

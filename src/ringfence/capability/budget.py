@@ -40,6 +40,8 @@ class Budget:
 
     def meet(self, other: Budget) -> Self:
         """Return the smaller amount of each kind; what one leaves open, the other decides."""
+        if other is INHERITED:
+            return self
         return type(self)(*(_smaller(getattr(self, kind), getattr(other, kind)) for kind in KINDS))
 
     def closed(self) -> Self:

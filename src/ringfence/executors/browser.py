@@ -62,12 +62,23 @@ class _Page:
 
     tab: Tab
     backend: str
-    basis: object
+    basis: tuple[object, ...]
     rules: Rules
     ledger: PageLedger
     url: str = ""
     steps: int | None = None
     """How often it was led on; None before it shows anything."""
+    untold: tuple[Destination, ...] = ()
+    """What the page before it moved since it was last told."""
+
+    def serves(self, operation: BrowserNav, profile: Profile) -> bool:
+        """Whether it is the browser that is asked for, and was let out under the very same rules."""
+        return (self.backend, self.basis) == (operation.backend, _basis(profile, operation))
+
+    def moved(self) -> Network:
+        """Return what was moved since this was last asked."""
+        rest, self.untold = self.untold, ()
+        return Network((*rest, *self.ledger.since().destinations))
 
 
 @dataclass(slots=True)
@@ -108,17 +119,18 @@ class BrowserExecutor:
             page = self._living(key)
             if isinstance(operation, BrowserClose):
                 return await self._closed(key)
-            if isinstance(operation, BrowserNav):
-                basis = _basis(ctx.profile, operation)
-                if page is not None and (page.backend, page.basis) != (operation.backend, basis):
-                    await self._drop(key)  # one browser a session, and never a widened way out
-                    page = None
-                self._require(ctx.profile, operation, key, page)
-                page = page or await self._opened(ctx, key, operation, basis)
-            else:
+            former = Network()
+            if not isinstance(operation, BrowserNav):
                 page = _same(page, ctx.profile)
-                self._require(ctx.profile, operation, key, page)
-            await self._still(key, page)
+            elif page is not None and not page.serves(operation, ctx.profile):
+                former = await self._drop(key)  # one browser a session, and never a widened way out
+                page = None
+            self._require(ctx.profile, operation, key, page)
+            if page is None:
+                page = await self._opened(ctx, key, operation)
+                page.untold = former.destinations
+            else:
+                await self._still(key, page)
             return await self._acted(ctx, key, page, operation)
 
     def _require(self, profile: Profile, operation: Browsing, key: _Key, page: _Page | None) -> None:
@@ -132,12 +144,14 @@ class BrowserExecutor:
         if isinstance(operation, BrowserScreenshot):
             taken.setdefault(key, deque(maxlen=browsing.MOST_PICTURES)).append(now)
 
-    async def _opened(self, ctx: ExecCtx, key: _Key, operation: BrowserNav, basis: object) -> _Page:
+    async def _opened(self, ctx: ExecCtx, key: _Key, operation: Browsing) -> _Page:
+        if not isinstance(operation, BrowserNav):
+            raise _no_page()
         profile, ledger = ctx.profile, PageLedger()
         tenant, session = key
         rules: Rules = reading_rules(profile, _hosts(profile, operation), nat64=self._nat64)
         tab = await self._browsers().tab(session, tenant, rules, ledger)
-        page = _Page(tab, operation.backend, basis, rules, ledger)
+        page = _Page(tab, operation.backend, _basis(profile, operation), rules, ledger)
         self._sessions.pages[key] = page
         return page
 
@@ -165,12 +179,12 @@ class BrowserExecutor:
             if isinstance(error, TimedOut) or not page.tab.alive:
                 moved = await self._drop(key)
             else:
-                moved = page.ledger.since()
+                moved = page.moved()
             error.done = BrokerOutcome(operation.kind, {}, None, _used(moved), _effects(moved))
             if page.ledger.is_spent and not isinstance(error, CapabilityBlocked):
                 raise _too_much(limits.max_bytes_in, error) from error
             raise
-        moved = page.ledger.since()
+        moved = page.moved()
         out |= {"backend": page.backend, "cut_off": page.ledger.is_spent, "untrusted": True}
         inline = content if ctx.profile.output_inline else None
         return BrokerOutcome(operation.kind, out, inline, _used(moved), (*effects, *_effects(moved)))
@@ -221,8 +235,7 @@ class BrowserExecutor:
             return Network()
         closing = asyncio.ensure_future(page.tab.close())
         whole = await asyncio.shield(closing)
-        rest = page.ledger.since()
-        return Network(rest.destinations, whole.not_shown, whole.complete)
+        return Network(page.moved().destinations, whole.not_shown, whole.complete)
 
     def _turn(self, key: _Key) -> asyncio.Lock:
         turns = self._sessions.turns.setdefault(asyncio.get_running_loop(), _Turns())
@@ -247,11 +260,15 @@ def _same(page: _Page | None, profile: Profile) -> _Page:
     Raises:
         InvalidRequest: There is none, or it was opened under others.
     """
-    if page is None or page.steps is None or page.basis[:-1] != _basis(profile)[:-1]:  # type: ignore[index]
-        raise InvalidRequest(
-            "the session has no page open under these rules", reason="no_page", fix="open one with browser_nav"
-        )
+    if page is None or page.steps is None or page.basis[:-1] != _basis(profile)[:-1]:
+        raise _no_page()
     return page
+
+
+def _no_page() -> InvalidRequest:
+    return InvalidRequest(
+        "the session has no page open under these rules", reason="no_page", fix="open one with browser_nav"
+    )
 
 
 def _too_much(most: int, error: RingfenceError) -> CapabilityBlocked:

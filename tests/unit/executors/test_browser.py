@@ -281,6 +281,16 @@ async def test_one_browser_a_session_and_switching_closes_the_former(session: Se
     assert [tab.alive for tab in session.browsers.tabs] == [False, True, True]
 
 
+async def test_what_a_page_moved_after_its_last_operation_is_told_by_the_next_or_by_closing(session: Session) -> None:
+    await session.do(PAGE)
+    await session.browsers.tabs[0]._did(("by itself",))
+    switched = await session.do(BrowserNav(PAGE.url, AIO_BROWSER))
+    assert switched.used.bytes_in == 200
+    await session.browsers.tabs[1]._did(("by itself",))
+    closed = await session.do(BrowserClose())
+    assert (closed.used.bytes_in, [each.meta["host"] for each in closed.effects]) == (100, ["web.example.com"])
+
+
 async def test_a_profile_with_other_hosts_gets_another_page_and_none_of_the_first(session: Session) -> None:
     await session.do(PAGE)
     narrow = load_policy(POLICY_TEXT.replace(b'"*.example.com"', b'"web.example.com"'))

@@ -207,6 +207,9 @@ class Connection:
             while not hello.require_name(where.host, self._client.ahead):
                 if not await self._meter.in_time(self._client.read_more()):
                     return False
+            refusal = self._rules.refuse_protocols(where, hello.protocols(self._client.ahead))
+            if refusal is not None:
+                raise refusal
         except Refusal:
             with contextlib.suppress(OSError):
                 await self._client.send(hello.UNRECOGNISED_NAME)

@@ -13,7 +13,7 @@ HANDSHAKE: Final = 0x16
 UNRECOGNISED_NAME: Final = bytes((0x15, 3, 3, 0, 2, 2, 112))
 """The alert that tells a client whose name was refused."""
 
-_CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 1, 0, 0
+_CLIENT_HELLO, _SERVER_NAME, _HOST_NAME, _PROTOCOLS = 1, 0, 0, 16
 # With these the name in the open is not the one the client means.
 _HIDDEN_NAMES: Final = frozenset({0xFE0D, 0xFFCE})
 _LONGEST_RECORD: Final = 1 << 14
@@ -32,13 +32,30 @@ def require_name(host: str, heard: bytes) -> bool:
         if len(heard) > MOST_BYTES:
             raise _refused("not_tls", "the first message of TLS is too long")
         return False
-    name = _name_in(message)
+    named = _extensions_in(message).get(_SERVER_NAME)
+    name = None if named is None else _one_name(named)
     if name is None:
         if not is_address(host):
             raise _refused("sni", f"the client names no host inside the tunnel to {host}")
     elif is_address(host) or name != host:
         raise _refused("sni", f"the client asks for another host inside the tunnel to {host}")
     return True
+
+
+def protocols(heard: bytes) -> tuple[bytes, ...]:
+    """Return what the client offers to speak inside TLS, given its whole first message; nothing if it does not say.
+
+    Raises:
+        Refusal: It is no TLS.
+    """
+    offered = _extensions_in(_first_message(heard) or b"").get(_PROTOCOLS)
+    if offered is None:
+        return ()
+    names = _Reader(_Reader(offered).field(2))
+    found: list[bytes] = []
+    while not names.is_empty():
+        found.append(names.field(1))
+    return tuple(found)
 
 
 def _refused(reason: str, detail: str) -> Refusal:
@@ -95,29 +112,26 @@ class _Reader:
         return self._at == len(self._data)
 
 
-def _name_in(message: bytes) -> str | None:
+def _extensions_in(message: bytes) -> dict[int, bytes]:
     hello = _Reader(message)
     hello.take(2 + 32)  # version and random
     hello.field(1)  # session
     hello.field(2)  # ciphers
     hello.field(1)  # compression
+    found: dict[int, bytes] = {}
     if hello.is_empty():
-        return None
+        return found
     extensions = _Reader(hello.field(2))
     if not hello.is_empty():
         raise _refused("not_tls", "something follows the first message of TLS inside it")
-    name: str | None = None
-    seen: set[int] = set()
     while not extensions.is_empty():
         kind, data = extensions.number(2), extensions.field(2)
         if kind in _HIDDEN_NAMES:
             raise _refused("ech", "the client hides the name it asks for (encrypted client hello)")
-        if kind in seen:
+        if kind in found:
             raise _refused("not_tls", "the client says something twice")
-        seen.add(kind)
-        if kind == _SERVER_NAME:
-            name = _one_name(data)
-    return name
+        found[kind] = data
+    return found
 
 
 def _one_name(data: bytes) -> str:

@@ -53,10 +53,10 @@ def most_connections() -> tuple[int, int]:
 
 
 def has_room(own: int, in_all: int, most: int) -> bool:
-    """Whether a tenant with `own` of all connections may have one more: as long as no more than it has are left.
+    """Whether a tenant with `own` of all connections may have one more: while it has fewer than are left.
 
-    So one tenant alone gets half, of several that take what they can each gets as much as is left, and whoever
-    comes next finds as much as any of them has.
+    So one tenant alone gets half, those who come together get the same, and whoever comes later finds half of what
+    was left before the last one came.
     """
     return own < most - in_all
 

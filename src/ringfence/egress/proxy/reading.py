@@ -12,7 +12,7 @@ from ringfence.authority.profile import Profile
 from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.net import READING, NetHttp
 from ringfence.dataclass import fields, replace
-from ringfence.egress.proxy.refusal import Refusal
+from ringfence.egress.proxy.refusal import FORBIDDEN, Refusal
 from ringfence.egress.proxy.rules import Rules, rules_for
 from ringfence.operation.target import Target
 
@@ -25,6 +25,12 @@ class ReadingRules(Rules):
     def refuse_tunnel(self, where: Target) -> Refusal | None:
         """Return why an encrypted tunnel may not be opened, given that only reading goes through it."""
         return self.refuse_unseen(("GET",), where)
+
+    def refuse_protocols(self, where: Target, offered: tuple[bytes, ...]) -> Refusal | None:
+        """Refuse what can only be a WebSocket, by which a page would write: Chromium offers HTTP/2 for all else."""
+        if offered and b"h2" not in offered:
+            return Refusal(FORBIDDEN, "websocket", f"a browser that reads opens no WebSocket to {where.host}")
+        return None
 
 
 def reading_rules(profile: Profile, hosts: Iterable[str], *, nat64: Iterable[str] = ()) -> ReadingRules:

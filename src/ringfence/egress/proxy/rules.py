@@ -57,6 +57,10 @@ class Rules:
         """Return why an encrypted tunnel may not be opened: nobody sees what is in it, so all must be granted."""
         return self.refuse_unseen(sorted(METHODS), where)
 
+    def refuse_protocols(self, where: Target, offered: tuple[bytes, ...]) -> Refusal | None:  # noqa: ARG002
+        """Return why a tunnel may not carry any of the protocols that its client offers; here all are welcome."""
+        return None
+
     def refuse_unseen(self, methods: Iterable[str], where: Target) -> Refusal | None:
         """Return why a tunnel may not be opened in which nobody sees which of `methods` is used, and on which path."""
         for path in ("/", _ANY_OTHER):

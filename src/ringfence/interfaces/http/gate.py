@@ -1,4 +1,4 @@
-"""The gate before all routes: without a key nothing passes but the sign and the short health answer."""
+"""The gate before all routes: nothing but the short health answer passes without a key, and no body is read first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ringfence.interfaces.http.problem import response
 from ringfence.service.callers import Principal
 from ringfence.service.house import House
 
-OPEN_PATHS: Final = frozenset({"/", "/sandbox/health"})
+OPEN_PATHS: Final = frozenset({"/sandbox/health"})
 """What answers to everybody, if not with everything."""
 _OF_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, never listened on

@@ -1,23 +1,28 @@
-"""`GET /`: what this is and where to go on, for whoever opens the address by hand; nothing of it needs a key."""
+"""`GET /`: what this is and where to go on, for whoever has a key and opens the address by hand."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel
 
+from ringfence.interfaces.http.door import allowed
+from ringfence.service.callers import Access, Principal
+
 router = APIRouter(tags=["health"])
+Anybody = Annotated[Principal, Depends(allowed(*Access))]
 
 
 class Sign(BaseModel):
-    """What stands at the door; which version serves is for those with a key, in health."""
+    """What stands inside the door; which version serves is for operators, in health."""
 
     name: str = "ringfence"
     health: str = "/sandbox/health"
     openapi: str = "/openapi.json"
-    authentication: str = "Authorization: Bearer <key>; `ringfence key create` makes one"
 
 
 @router.get("/", response_model=Sign)
-async def read_sign() -> Sign:
+async def read_sign(_: Anybody) -> Sign:
     """Say where the health answer and the document of everything are."""
     return Sign()

@@ -52,7 +52,7 @@ class Meter:
         Raises:
             InvalidRequest: The memory limit is below what the waiting worker holds already.
         """
-        if self.cgroup is None or limits is self.parked_under:
+        if self.cgroup is None or limits == self.parked_under:
             return
         try:
             self.cgroup.tighten(own_process_on_top(limits))
