@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import ssl
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,7 @@ class Authority:
             self._serialization.NoEncryption(),
         )
         self._name = self._named("Ringfence, for one run")
+        self._lock = threading.Lock()
         self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
         self.certificate: bytes = self._own_certificate(tuple(hosts))
 
@@ -58,15 +60,16 @@ class Authority:
         return tuple(self._contexts)
 
     def context_for(self, host: str) -> ssl.SSLContext:
-        """Return what speaks TLS to a client in the place of `host`; whoever calls has judged the host."""
-        context = self._contexts.get(host)
-        if context is None:
-            context = _server_side(self._leaf(host) + self._leaf_key_pem)
+        """Return what speaks TLS to a client in the place of `host`; whoever calls has judged the host.
+
+        Takes a moment for a new one; may be called from any thread.
+        """
+        with self._lock:
+            context = self._contexts.pop(host, None) or _server_side(self._leaf(host) + self._leaf_key_pem)
             self._contexts[host] = context
             if len(self._contexts) > _MOST_LEAVES:
                 self._contexts.popitem(last=False)
-        self._contexts.move_to_end(host)
-        return context
+            return context
 
     def _own_certificate(self, hosts: tuple[str, ...]) -> bytes:
         x509, public = self._x509, self._key.public_key()

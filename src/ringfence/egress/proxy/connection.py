@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ringfence.egress.proxy import hello, messages
@@ -243,7 +244,9 @@ class Connection:
             return
         if not await self._named_as(where, refusal):
             return
-        client = SecureWire(self._client, inspection.authority.context_for(where.host), server_side=True)
+        # in a thread: below a granted suffix a guest can think of name after name, and this one is everybody's
+        minting = self._dialler.in_a_thread(partial(inspection.authority.context_for, where.host))
+        client = SecureWire(self._client, await self._meter.in_time(minting), server_side=True)
         await self._meter.in_time(client.shake())
         self._client, self._has_answer = client, False
         while True:
