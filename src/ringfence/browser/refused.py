@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ringfence.egress.proxy.rules import Rules
-from ringfence.errors import CapabilityBlocked, InvalidRequest, RingfenceError, TimedOut, Unavailable
+from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, RingfenceError, TimedOut, Unavailable
 from ringfence.operation.target import target
 
 _PROXYS: Final = re.compile(r"x-ringfence-reason: (\w+)")
@@ -70,7 +70,7 @@ def _blocked(word: str, detail: str) -> RingfenceError:
         case "method":
             return CapabilityBlocked(said, reason="method")
         case "consent_required":
-            return CapabilityBlocked(said, reason="consent_required")
+            return Denied(said, reason="consent_required")
         case "resolution":
             return Unavailable(said, reason="name_resolution")
         case "connect":

@@ -46,8 +46,15 @@ def read_stricter(overrides: Mapping[str, Any]) -> Stricter:
         InvalidRequest: There is no such isolation or mode.
         Denied: It asks for less than the service gives everybody.
     """
-    isolation = _choice(Isolation, overrides.get("isolation"), "unknown_isolation")
-    mode = _choice(SecurityMode, overrides.get("security_mode"), "unknown_security_mode")
+    isolation = mode = None
+    if (box := overrides.get("isolation")) is not None:
+        if box not in tuple(Isolation):
+            raise InvalidRequest(_none_of(box, Isolation), reason="unknown_isolation")
+        isolation = Isolation(box)
+    if (asked := overrides.get("security_mode")) is not None:
+        if asked not in tuple(SecurityMode):
+            raise InvalidRequest(_none_of(asked, SecurityMode), reason="unknown_security_mode")
+        mode = SecurityMode(asked)
     if mode is not None and mode is not SecurityMode.STRICT:
         raise Denied("security_mode permissive is for whoever runs the service to choose", reason="not_granted")
     return Stricter(
@@ -57,10 +64,5 @@ def read_stricter(overrides: Mapping[str, Any]) -> Stricter:
     )
 
 
-def _choice(kind: type[StrEnum], given: str | None, reason: str) -> Any:
-    if given is None:
-        return None
-    try:
-        return kind(given)
-    except ValueError:
-        raise InvalidRequest(f"{given[:100]!a} is none of {', '.join(kind)}", reason=reason) from None
+def _none_of(given: str, kind: type[StrEnum]) -> str:
+    return f"{given[:100]!a} is none of {', '.join(kind)}"
