@@ -97,6 +97,8 @@ def _shared(line: bytes) -> dict[str, Any]:
     form.get("details", {}).pop("evidence_id", None)
     if form.get("pending"):
         form["pending"]["exec_id"] = ""
+    if form.get("kept_in"):
+        form["kept_in"], form["out"]["handle"] = "", form["out"]["handle"].replace(form["kept_in"], "")
     return form
 
 

@@ -247,11 +247,13 @@ async def test_what_is_left_of_a_budget_is_the_most_that_a_read_brings(tmp_path:
         assert (await refused(QuotaExceeded, held, FsRead("work/f"))).reason == "bytes_in"
 
 
-async def test_what_was_refused_costs_nothing(tmp_path: Path) -> None:
-    async with manager(tmp_path, "policies: {}\nbudgets: {tenant: {local: {calls: 1}}}\n") as held:
+async def test_what_the_guard_refuses_costs_nothing_and_what_a_broker_took_on_its_call(tmp_path: Path) -> None:
+    async with manager(tmp_path, "policies: {}\nbudgets: {tenant: {local: {calls: 2}}}\n") as held:
         for _ in range(3):
-            await refused(InvalidRequest, held, FsRead("work/none"))
+            await refused(ToolDenied, held, NetHttp("GET", "https://example.com/"))
+        await refused(InvalidRequest, held, FsRead("work/none"))
         await held.perform(FsWrite("work/f", b"x"))
+        await refused(QuotaExceeded, held, FsRead("work/f"))
 
 
 async def test_temporary_space_is_one_managers_and_ends_with_it(tmp_path: Path) -> None:

@@ -93,19 +93,6 @@ async def test_a_tool_that_is_not_there_is_denied_and_nothing_runs(tool: str, tm
 
 
 @pytest.mark.parametrize(
-    "call",
-    [ToolCall("browser_nav", {"url": "https://www.example.com/"}), ToolCall("browser_screenshot")],
-    ids=lambda call: str(call.tool),
-)
-async def test_what_has_no_executor_yet_is_refused_by_the_pipeline(call: ToolCall, tmp_path: Path) -> None:
-    text = "policies: {tools: {browser_automation: {network_access: true, allowed_domains: [www.example.com]}}}\n"
-    async with manager(tmp_path, text) as held:
-        with pytest.raises(CapabilityBlocked) as refusal:
-            await WorldInterface(held).execute(call)
-        assert refusal.value.reason == "executor_disabled"
-
-
-@pytest.mark.parametrize(
     ("call", "field"),
     [
         (None, "tool"),

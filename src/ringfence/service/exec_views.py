@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import RingfenceError
 from ringfence.errors.form import read_problem
-from ringfence.evidence.projections.exec_row import COLUMNS, exec_row
+from ringfence.evidence.projections.exec_row import COLUMNS, exec_row, kept_in
 from ringfence.evidence.projections.run import Run
 from ringfence.outcome import Artifact, Container, ExecutionResult, FileChanges, Layers, SandboxType, Status
 from ringfence.outcome_form import result_form
@@ -160,6 +160,7 @@ def _result(run: Run, files: ExecFiles | None) -> ExecutionResult:
         notes=tuple(f"not kept: {each}" for each in ending.get("not_kept", ())),
         exec_id=str(run.get("exec_id")),
         evidence_id=run.get("envelope_id"),
+        kept_in=kept_in(run.begin, ending),
         risk=str(risk.get("effective", "")) or None if isinstance(risk, Mapping) else None,
     )
 

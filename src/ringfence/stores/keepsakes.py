@@ -64,9 +64,7 @@ class Keepsakes:
                 lost.append(f"content: {_reason(error)}")
         if begun.get("project_id") is not None and isinstance(outcome, ExecutionResult):
             try:
-                self._write_files(begun, ended, outcome)
-                if begun["project_id"] == begun.get("session_id"):  # where its own session finds them
-                    outcome = replace(outcome, kept_in=f"/workspace/artifacts/{begun['exec_id']}")
+                outcome = self._with_files(begun, ended, outcome)
             except (RingfenceError, OSError) as error:
                 del ended["artifacts_path"]
                 lost.append(f"files: {_reason(error)}")
@@ -76,8 +74,8 @@ class Keepsakes:
                 return replace(outcome, notes=(*outcome.notes, *(f"not kept: {each}" for each in lost)))
         return outcome
 
-    def _write_files(self, begun: Members, ended: Members, result: ExecutionResult) -> None:
-        from ringfence.evidence.projections.exec_row import manifest_json, meta_json
+    def _with_files(self, begun: Members, ended: Members, result: ExecutionResult) -> ExecutionResult:
+        from ringfence.evidence.projections.exec_row import kept_in, manifest_json, meta_json
         from ringfence.workspaces import exec_files
 
         project, exec_id, tenant = begun["project_id"], begun["exec_id"], begun["tenant"]
@@ -94,6 +92,7 @@ class Keepsakes:
             # power takes away is said to be gone. Waiting for seven more flushes would double what a run takes.
             durable=False,
         )
+        return replace(result, kept_in=kept_in(begun, ended))
 
 
 def _is_small(result: ExecutionResult) -> bool:

@@ -88,4 +88,6 @@ def test_the_numbers_of_kinds_never_change() -> None:
         ("DIAL", 21),
         ("FLOW", 22),
         ("ROOM", 23),
+        ("CALL", 24),
+        ("CUT", 25),
     ]

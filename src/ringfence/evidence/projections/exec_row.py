@@ -30,6 +30,12 @@ COLUMNS: Final = (
 )
 
 
+def kept_in(begin: Record, end: Record) -> str | None:
+    """Return where the session of an execution finds its files, if they were kept and it has one."""
+    is_its_own = begin.get("project_id") is not None and begin["project_id"] == begin.get("session_id")
+    return f"/workspace/artifacts/{begin['exec_id']}" if is_its_own and end.get("artifacts_path") else None
+
+
 def exec_row(begin: Record, end: Record | None = None, *, policy: str | None = None) -> dict[str, Any]:
     """Return the row of one execution, open or ended, as the view in the store has it; times are in milliseconds.
 
