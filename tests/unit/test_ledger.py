@@ -21,7 +21,7 @@ RANGES: tuple[tuple[str, Iterable[int]], ...] = (
             *(*range(139, 155), 157, 158),
         ),
     ),
-    ("S2", (7, *range(32, 46), *range(57, 63), 65, 66, 70)),
+    ("S2", (7, *range(32, 52), *range(57, 63), 65, 66, 70)),
     ("S3", range(1, 94)),
     ("S4", range(1, 54)),
 )
