@@ -34,14 +34,18 @@ _HEAD: Final = 64
 class Masks:
     """What is never to be shown, of one run; nothing of it is in its text form."""
 
-    __slots__ = ("_heads", "_names", "_pattern", "_sorted")
+    __slots__ = ("_blind", "_heads", "_names", "_pattern", "_sorted")
 
-    def __init__(self, values: Mapping[str, bytes], shown: bytes | None = None) -> None:
+    def __init__(self, values: Mapping[str, bytes], shown: bytes | None = None, *, blind: bool = False) -> None:
         """Know every spelling of the value of every name; `shown` is put there instead of the name.
+
+        `blind` is for those who do not hold the value, and may have guesses of their own said: what begins as a long
+        one does is masked at its whole length, right or wrong, so that it tells nobody how far a guess is right.
 
         Raises:
             InvalidRequest: A value is too short to be masked, or too long.
         """
+        self._blind = blind
         self._names: dict[bytes, bytes] = {}
         for name, value in values.items():
             if not LEAST_BYTES <= len(value) <= MOST_BYTES:
@@ -111,7 +115,7 @@ class Masks:
         shown: list[bytes] = []
         while self._pattern is not None and (found := self._pattern.search(data, at)) and found.start() < bound:
             start = found.start()
-            size, spelling = max((_alike(data, start, each), each) for each in self._heads[found[0]])
+            size, spelling = self._match(data, start, found[0])
             shown += (data[at:start], self._names[spelling])
             at = start + size
         end = max(at, bound)
@@ -130,8 +134,8 @@ class Masks:
         begun = self._first_begun(data, 0) if more else len(data)
         while (found := self._pattern.search(data, at)) is not None and found.start() < begun:
             start = found.start()
-            size, spelling = max((_alike(data, start, each), each) for each in self._heads[found[0]])
-            if more and start + size == len(data) and size < len(spelling):  # it may go on
+            size, spelling = self._match(data, start, found[0])
+            if more and len(data) <= start + size and len(data) < start + len(spelling):  # it may go on
                 begun = start
                 break
             shown += (data[at:start], self._names[spelling])
@@ -139,6 +143,14 @@ class Masks:
             if begun < at:
                 begun = self._first_begun(data, at)
         return b"".join((*shown, data[at:begun])), data[begun:]
+
+    def _match(self, data: bytes, start: int, head: bytes) -> tuple[int, bytes]:
+        """Return which spelling with that head stands there, and how much is to be masked of what does."""
+        alike = self._heads[head]
+        if not self._blind:
+            return max((_alike(data, start, each), each) for each in alike)
+        spelling = max([each for each in alike if data.startswith(each, start)] or alike, key=len)
+        return len(spelling), spelling
 
     def _first_begun(self, data: bytes, start: int) -> int:
         """Return the first place from which all the rest is the beginning of a head, and not all of it."""

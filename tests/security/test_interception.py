@@ -276,6 +276,18 @@ def test_a_guess_comes_back_no_later_than_anything_else(lab: InterceptLab, door:
     assert len(set(got.values())) == 1
 
 
+def test_a_long_value_is_not_confirmed_letter_by_letter(lab: InterceptLab) -> None:
+    """How a token begins is often known; a host that says back what it is asked must not tell how far a guess goes."""
+    value = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lzc3Vlci5leGFtcGxlLmNvbSJ9.c2lnbmF0dXJl"
+    known = value[:-11]
+    door = lab.door(lab.lend("LONG", value=value))
+    lab.host.script = lambda head: [ok(head.split(b" ")[1], b"Location: " + head.split(b" ")[1])]
+    answers = {door.get(f"/no/such/{known}{guess}/page") for guess in ("c2", "cX", "XX")}
+    assert len(answers) == 1
+    assert known.encode() not in answers.pop()
+    door.close()
+
+
 def test_the_rules_are_asked_before_the_secret_is(lab: InterceptLab, lent: Lent, token: str) -> None:
     door = lab.door(lent, NetHttp(WEB, None, "https", frozenset({"GET"}), frozenset({"/v1/**"})))
     for path, method in (

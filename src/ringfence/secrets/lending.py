@@ -89,9 +89,7 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
                 loan = _loan(registry, tenant, entry, value)
                 env[_variable_name(ask)] = loan.placeholder
                 loans.append(loan)
-        if (
-            ask.way is not Way.BROKER
-        ):  # what a box never holds, its output cannot show: masking it would confirm a guess
+        if ask.way is not Way.BROKER:  # what a box never holds it cannot show, and masking it would confirm a guess
             values[ask.name] = value
         leases.append(Lease(ask.name, ask.way, entry.version, registry.fingerprint(tenant, ask.name, value)))
     return Lent(tuple(leases), _masks(values), env, inputs, tuple(loans))
@@ -106,7 +104,7 @@ def _loan(registry: Registry, tenant: str, entry: Entry, value: bytes) -> Loan:
         value=_header_text(entry.name, value),
         is_bound=partial(_is_bound_once, entry.hosts),
         is_valid=partial(_is_as_lent, registry, tenant, entry),
-        masks=_masks({entry.name: value}, placeholder.encode()),
+        masks=_masks({entry.name: value}, placeholder.encode(), blind=True),
     )
 
 
@@ -147,7 +145,7 @@ def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Map
     if not _is_bound_once(entry.hosts, where):
         raise _not_there(entry.name, f"is not bound to {where.host} by exactly one of its hosts")
     lease = Lease(entry.name, Way.BROKER, entry.version, registry.fingerprint(tenant, entry.name, value))
-    return Lent((lease,), _masks({entry.name: value})), _header_text(entry.name, value)
+    return Lent((lease,), _masks({entry.name: value}, blind=True)), _header_text(entry.name, value)
 
 
 def _header_text(name: str, value: bytes) -> str:
@@ -186,13 +184,16 @@ def record_of(lease: Lease, ctx: ExecCtx, number: int) -> dict[str, Any]:
     }
 
 
-def _masks(values: Mapping[str, bytes], shown: bytes | None = None) -> Masks:
-    """Return what hides each value, and every text in it where it is structured, behind its name or `shown`."""
+def _masks(values: Mapping[str, bytes], shown: bytes | None = None, *, blind: bool = False) -> Masks:
+    """Return what hides each value, and every text in it where it is structured, behind its name or `shown`.
+
+    `blind` where nobody who reads the rest has the value.
+    """
     found: dict[str, bytes] = {}
     for name, value in values.items():
         for number, leaf in enumerate(leaves(value)):
             found[name if number == 0 else f"{name}#{number}"] = leaf
-    return Masks(found, shown)
+    return Masks(found, shown, blind=blind)
 
 
 def _variable(name: str, value: bytes) -> str:

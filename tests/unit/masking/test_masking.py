@@ -226,3 +226,21 @@ def test_a_guess_of_a_value_is_shown_no_later_than_anything_else(said: bytes) ->
         if masks.whole(said) == said
     }
     assert len(sizes) <= 1
+
+
+@given(st.integers(64, 99), st.integers(0, 80), st.booleans())
+def test_of_a_long_value_no_guess_tells_how_much_of_it_is_right(known: int, more: int, steady: bool) -> None:
+    """Whoever knows how a token begins must not have the rest of it confirmed letter by letter."""
+    value = b"".join(b"%02x" % (number * 37 % 256) for number in range(50))
+    masks = Masks({"KEY": value}, b"<it>", blind=True)
+    for tail in (b"", b"." * more):
+        shown = []
+        for guess in (value[: known + 1], value[:known] + b"!", value[:64] + b"!" * (known - 63)):
+            if guess == value:
+                continue
+            said = b"see " + guess + tail
+            masker = masks.stream(steady=steady)
+            shown.append(masker.add(said[:60]) + masker.add(said[60:]) + masker.finish())
+            assert shown[-1] == masks.mask(said)
+        assert len(set(shown)) <= 1
+    assert masks.mask(b"x" + value + b"y") == b"x<it>y"
