@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ringfence.dataclass import dataclass, field
+from ringfence.egress.overrides import as_servers_read
 from ringfence.egress.proxy.swap import Loan
 from ringfence.errors import CapabilityBlocked, InvalidRequest, Unavailable
 from ringfence.masking import Masks, leaves
@@ -24,6 +25,7 @@ REVOKED: Final = "secret.revoked"
 FILES: Final = "secrets"
 """The directory under `/workspace/inputs` in which a secret that is a file lies."""
 _PLACEHOLDER: Final = "rfsecret_"
+_PIECES: Final = frozenset({"range", "if-range", "request-range"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +132,18 @@ def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Map
     """Fetch the one secret that a request refers to, if it may go where the request goes; return it with its value.
 
     Raises:
-        CapabilityBlocked: It may not be put in, the way there can be overheard, or it is not bound to that host alone.
+        CapabilityBlocked: It may not be put in, the way there can be overheard, it is not bound to that host alone, or
+            a part of the answer is asked for.
         InvalidRequest: There is no such secret, or the request refers to several.
         Unavailable: Its value cannot be had now.
     """
     names = references(headers)
     if len(names) != 1:
         raise InvalidRequest("a request carries one secret at most", reason="invalid_secret")
+    if not _PIECES.isdisjoint(map(as_servers_read, headers)):  # a part of an answer may hold a part of the value
+        raise CapabilityBlocked(
+            "a request that carries a secret asks for whole answers", reason="secret_way", fix="leave Range out"
+        )
     entry, value = registry.value(tenant, names[0])
     if Way.BROKER not in entry.ways:
         raise _not_there(entry.name, f"may not be put into requests, but is given as {', '.join(sorted(entry.ways))}")
