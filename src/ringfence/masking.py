@@ -1,9 +1,9 @@
 """Puts a secret's name where its value would be read: in a stream of bytes, however it is cut, in its usual spellings.
 
 Masked are the value itself, its base64 (both alphabets, at each of the three places it can begin in a longer text),
-hex, percent-encoding, JSON and shell escapes, the other case, UTF-16, and its reverse. A program that means to disguise
-it otherwise can: split by spaces, compressed, encrypted. So masking is the second line; the first is that a box does
-not hold the value at all.
+hex, percent-encoding, JSON, HTML and shell escapes, the other case, UTF-16, and its reverse. A program that means to
+disguise it otherwise can: split by spaces, compressed, encrypted. So masking is the second line; the first is that a
+box does not hold the value at all.
 """
 
 from __future__ import annotations
@@ -254,6 +254,21 @@ def _in_base64(value: bytes) -> Iterable[bytes]:
             yield text[begin:end]
 
 
+_MARKUP: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# how servers write a text that has what base64 and passwords have: `+`, `/`, `=`, quotes
+_WRITERS: Final = (
+    str.maketrans(_MARKUP),
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#x27;"}),
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#039;"}),  # PHP
+    str.maketrans({**_MARKUP, '"': "&#34;", "'": "&#39;"}),  # Jinja
+    str.maketrans({**_MARKUP, '"': "&#34;", "'": "&#39;", "+": "&#43;"}),  # Go
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"}),  # Handlebars
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#39;", "`": "&#x60;", "=": "&#x3D;", "/": "&#x2F;"}),  # mustache
+    str.maketrans({"\\": "\\\\", '"': '\\"', **{sign: f"\\u{ord(sign):04x}" for sign in "&<>"}}),  # JSON of Go
+    str.maketrans({"\\": "\\\\", **{sign: f"\\u{ord(sign):04X}" for sign in "\"&'+<>`"}}),  # and of .NET
+)
+
+
 def _escaped(value: bytes) -> Iterable[bytes]:
     percent = quote(value, safe="").encode()
     yield from (percent, percent.lower(), quote(value).encode(), quote_plus(value).encode())
@@ -263,7 +278,10 @@ def _escaped(value: bytes) -> Iterable[bytes]:
     except UnicodeDecodeError:
         return
     for ascii_only in (True, False):
-        yield json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode()
+        plain = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+        yield from (plain.encode(), plain.replace("/", "\\/").encode())  # the second is PHP's
+    for table in _WRITERS:
+        yield text.translate(table).encode()
     yield repr(text)[1:-1].encode()
     yield shlex.quote(text).encode()
     yield from (text.upper().encode(), text.lower().encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import html
 import json
 import re
 import urllib.parse
@@ -41,6 +42,11 @@ DISGUISES = {
     "form": lambda value: urllib.parse.quote_plus(value).encode(),
     "every byte in percent": lambda value: "".join(f"%{byte:02X}" for byte in value).encode(),
     "JSON": lambda value: json.dumps({"token": value.decode()}).encode(),
+    "JSON of PHP": lambda value: json.dumps(value.decode()).replace("/", "\\/").encode(),
+    "JSON of .NET": lambda value: json.dumps(value.decode()).replace('\\"', "\\u0022").replace("+", "\\u002B").encode(),
+    "HTML": lambda value: html.escape(value.decode()).encode(),
+    "HTML of Go": lambda value: value.replace(b'"', b"&#34;").replace(b"+", b"&#43;"),
+    "HTML of mustache": lambda value: value.replace(b'"', b"&quot;").replace(b"/", b"&#x2F;"),
     "repr": lambda value: repr(value.decode()).encode(),
     "reversed": lambda value: value[::-1],
     "UPPER CASE": lambda value: value.upper(),
