@@ -385,6 +385,17 @@ def test_each_request_of_a_connection_is_judged_on_its_own_and_sent_on_one_of_it
     assert sorted(told) == [("", "denied", ""), ("GET", "allowed", "TOKEN"), ("POST", "allowed", "")]
 
 
+def test_a_connection_that_stays_makes_no_more_connections_than_a_run_may(
+    lab: InterceptLab, door: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its requests has one of its own: a program must not make this host knock at a granted one without end."""
+    monkeypatch.setattr("ringfence.egress.proxy.connection.MOST_IN_ALL", 3)
+    answer = door.say(f"GET / HTTP/1.1\r\nHost: {WEB}\r\n\r\n".encode() * 6)
+    assert [answer.count(word) for word in (b"HTTP/1.1 200 ", b"HTTP/1.1 503 ")] == [3, 1]
+    assert len(lab.host.heard) == 3
+    assert refused(door, "too_many")
+
+
 def test_neither_http_2_nor_a_websocket_goes_through(lab: InterceptLab, door: Opened) -> None:
     door.trust.set_alpn_protocols(["h2"])
     with door.tunnel() as end:
