@@ -12,7 +12,17 @@ from urllib.parse import quote
 
 import pytest
 from tests.egress_lab import SECOND, WEB
-from tests.intercept_lab import UNPROVEN, VALUE, InterceptLab, Opened, Script, everything, ok, running_intercept_lab
+from tests.intercept_lab import (
+    SCRIPTED,
+    UNPROVEN,
+    VALUE,
+    InterceptLab,
+    Opened,
+    Script,
+    everything,
+    ok,
+    running_intercept_lab,
+)
 
 from ringfence.capability.net import NetHttp
 from ringfence.egress.proxy.authority import Authority
@@ -135,6 +145,27 @@ def test_what_a_host_says_back_is_the_placeholder_again(lab: InterceptLab, door:
     assert way == "early" or token.encode() in answer
     # and so it is for a request that carries nothing: the host may have kept it
     assert VALUE.encode() not in door.get("/")
+
+
+def test_a_host_says_it_on_no_other_port_either(lab: InterceptLab, door: Opened) -> None:
+    """What it heard over TLS it may have kept, and the same host often answers in the clear too."""
+    listening = lab.lab.internet.listen(SCRIPTED, 80)
+
+    def serve() -> None:
+        end, _ = listening.accept()
+        with end:
+            end.recv(65536)
+            end.sendall(ok(VALUE.encode(), b"X-Key: " + VALUE.encode()))
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        answer = door.plain(f"GET http://{WEB}/last HTTP/1.1\r\nHost: {WEB}\r\n\r\n".encode())
+    finally:
+        serving.join()
+        listening.close()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert VALUE.encode() not in answer
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from ringfence.capability.host import covers
 from ringfence.dataclass import dataclass, field
 from ringfence.egress.overrides import as_servers_read
 from ringfence.egress.proxy.swap import Loan
@@ -105,6 +106,7 @@ def _loan(registry: Registry, tenant: str, entry: Entry, value: bytes) -> Loan:
         placeholder=placeholder,
         value=_header_text(entry.name, value),
         is_bound=partial(_is_bound_once, entry.hosts),
+        is_known_to=partial(_is_named, entry.hosts),
         is_valid=partial(_is_as_lent, registry, tenant, entry),
         masks=_masks({entry.name: value}, placeholder.encode(), blind=True),
     )
@@ -167,10 +169,12 @@ def _is_bound_once(hosts: Iterable[str], where: Target) -> bool:
 
 
 def _is_bound(host: str, where: Target) -> bool:
-    name, colon, port = host.partition(":")
-    if where.port != (int(port) if colon else 443):
-        return False
-    return where.host.endswith(name[1:]) if name.startswith("*.") else where.host == name
+    _, colon, port = host.partition(":")
+    return where.port == (int(port) if colon else 443) and _is_named((host,), where.host)
+
+
+def _is_named(hosts: Iterable[str], name: str) -> bool:
+    return any(covers(host.partition(":")[0], name) for host in hosts)
 
 
 def _not_there(name: str, why: str) -> CapabilityBlocked:
