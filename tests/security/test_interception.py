@@ -8,6 +8,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from urllib.parse import quote
 
 import pytest
@@ -166,6 +167,34 @@ def test_a_host_says_it_on_no_other_port_either(lab: InterceptLab, door: Opened)
         listening.close()
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert VALUE.encode() not in answer
+
+
+def test_who_cuts_the_connection_to_a_host_cannot_shorten_its_answer(lab: InterceptLab, door: Opened) -> None:
+    """An answer that ends with its connection is whole only if the host itself has said so."""
+
+    def script(_: bytes) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 100
+        raise ConnectionResetError  # which the lab's host makes an end without a word
+
+    lab.host.script = script
+    answer = door.get("/")
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert refused(door, "answer")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_answer_that_was_cut_does_not_end_as_a_whole_one_does(
+    lab: InterceptLab, door: Opened, token: str, whole: bool
+) -> None:
+    """To a client that is told by the end of the connection alone, it must not end well."""
+    lab.host.script = lambda _: [ok(b"x" * 200) if whole else ok(b"x" * 200)[:-50]]
+    door.trust.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    with door.tunnel() as end:
+        end.suppress_ragged_eofs = False  # type: ignore[attr-defined]
+        end.sendall(f"GET / HTTP/1.0\r\nHost: {WEB}\r\nX-Key: {token}\r\n\r\n".encode())
+        with nullcontext() if whole else pytest.raises(ssl.SSLError, match=r"(?i)eof"):
+            while end.recv(65536):
+                pass
 
 
 @pytest.mark.parametrize(

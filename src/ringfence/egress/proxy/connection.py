@@ -46,6 +46,7 @@ class Connection:
         refused = b""
         try:
             await self._carry()
+            self._client.end_sending()
         except Refusal as refusal:
             self._refuse(refusal)
             refused = answer(refusal)

@@ -26,7 +26,7 @@ def test_a_plain_request_is_for_the_host_of_its_url() -> None:
 
 def test_a_guest_writes_no_letters_into_the_record_by_way_of_a_method() -> None:
     with pytest.raises(Refusal):
-        request("Host: a.example.com", first=f"{'A' * 33} http://a.example.com/ HTTP/1.1")
+        request("Host: a.example.com", first=f"{'A' * 65} http://a.example.com/ HTTP/1.1")
 
 
 @given(st.binary(max_size=300))
