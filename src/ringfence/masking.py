@@ -1,9 +1,9 @@
 """Puts a secret's name where its value would be read: in a stream of bytes, however it is cut, in its usual spellings.
 
 Masked are the value itself, its base64 (both alphabets, at each of the three places it can begin in a longer text),
-hex, percent-encoding, JSON and shell escapes, the other case, UTF-16, and its reverse. A program that means to disguise
-it otherwise can: split by spaces, compressed, encrypted. So masking is the second line; the first is that a box does
-not hold the value at all.
+hex, percent-encoding, JSON, HTML and shell escapes, the other case, UTF-16, and its reverse. A program that means to
+disguise it otherwise can: split by spaces, compressed, encrypted. So masking is the second line; the first is that a
+box does not hold the value at all.
 """
 
 from __future__ import annotations
@@ -34,14 +34,18 @@ _HEAD: Final = 64
 class Masks:
     """What is never to be shown, of one run; nothing of it is in its text form."""
 
-    __slots__ = ("_heads", "_names", "_pattern", "_sorted")
+    __slots__ = ("_blind", "_heads", "_names", "_pattern", "_sorted")
 
-    def __init__(self, values: Mapping[str, bytes], shown: bytes | None = None) -> None:
+    def __init__(self, values: Mapping[str, bytes], shown: bytes | None = None, *, blind: bool = False) -> None:
         """Know every spelling of the value of every name; `shown` is put there instead of the name.
+
+        `blind` is for those who do not hold the value, and may have guesses of their own said: what begins as a long
+        one does is masked at its whole length, right or wrong, so that it tells nobody how far a guess is right.
 
         Raises:
             InvalidRequest: A value is too short to be masked, or too long.
         """
+        self._blind = blind
         self._names: dict[bytes, bytes] = {}
         for name, value in values.items():
             if not LEAST_BYTES <= len(value) <= MOST_BYTES:
@@ -111,7 +115,7 @@ class Masks:
         shown: list[bytes] = []
         while self._pattern is not None and (found := self._pattern.search(data, at)) and found.start() < bound:
             start = found.start()
-            size, spelling = max((_alike(data, start, each), each) for each in self._heads[found[0]])
+            size, spelling = self._match(data, start, found[0])
             shown += (data[at:start], self._names[spelling])
             at = start + size
         end = max(at, bound)
@@ -130,8 +134,8 @@ class Masks:
         begun = self._first_begun(data, 0) if more else len(data)
         while (found := self._pattern.search(data, at)) is not None and found.start() < begun:
             start = found.start()
-            size, spelling = max((_alike(data, start, each), each) for each in self._heads[found[0]])
-            if more and start + size == len(data) and size < len(spelling):  # it may go on
+            size, spelling = self._match(data, start, found[0])
+            if more and len(data) <= start + size and len(data) < start + len(spelling):  # it may go on
                 begun = start
                 break
             shown += (data[at:start], self._names[spelling])
@@ -139,6 +143,14 @@ class Masks:
             if begun < at:
                 begun = self._first_begun(data, at)
         return b"".join((*shown, data[at:begun])), data[begun:]
+
+    def _match(self, data: bytes, start: int, head: bytes) -> tuple[int, bytes]:
+        """Return which spelling with that head stands there, and how much is to be masked of what does."""
+        alike = self._heads[head]
+        if not self._blind:
+            return max((_alike(data, start, each), each) for each in alike)
+        spelling = max([each for each in alike if data.startswith(each, start)] or alike, key=len)
+        return len(spelling), spelling
 
     def _first_begun(self, data: bytes, start: int) -> int:
         """Return the first place from which all the rest is the beginning of a head, and not all of it."""
@@ -242,6 +254,21 @@ def _in_base64(value: bytes) -> Iterable[bytes]:
             yield text[begin:end]
 
 
+_MARKUP: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# how servers write a text that has what base64 and passwords have: `+`, `/`, `=`, quotes
+_WRITERS: Final = (
+    str.maketrans(_MARKUP),
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#x27;"}),
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#039;"}),  # PHP
+    str.maketrans({**_MARKUP, '"': "&#34;", "'": "&#39;"}),  # Jinja
+    str.maketrans({**_MARKUP, '"': "&#34;", "'": "&#39;", "+": "&#43;"}),  # Go
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"}),  # Handlebars
+    str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#39;", "`": "&#x60;", "=": "&#x3D;", "/": "&#x2F;"}),  # mustache
+    str.maketrans({"\\": "\\\\", '"': '\\"', **{sign: f"\\u{ord(sign):04x}" for sign in "&<>"}}),  # JSON of Go
+    str.maketrans({"\\": "\\\\", **{sign: f"\\u{ord(sign):04X}" for sign in "\"&'+<>`"}}),  # and of .NET
+)
+
+
 def _escaped(value: bytes) -> Iterable[bytes]:
     percent = quote(value, safe="").encode()
     yield from (percent, percent.lower(), quote(value).encode(), quote_plus(value).encode())
@@ -251,7 +278,10 @@ def _escaped(value: bytes) -> Iterable[bytes]:
     except UnicodeDecodeError:
         return
     for ascii_only in (True, False):
-        yield json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode()
+        plain = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+        yield from (plain.encode(), plain.replace("/", "\\/").encode())  # the second is PHP's
+    for table in _WRITERS:
+        yield text.translate(table).encode()
     yield repr(text)[1:-1].encode()
     yield shlex.quote(text).encode()
     yield from (text.upper().encode(), text.lower().encode())

@@ -279,6 +279,8 @@ class Job:
     """The directory it starts in, where that is not the usual one."""
     masks: Masks | None = None
     """What of its output nobody may see."""
+    tenant: str = LOCAL
+    """Whose it is, where what all guests share is shared out by tenants."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
 from ringfence.capability.limits import Limits
 from ringfence.capability.net import NetHttp
+from ringfence.dataclass import replace
 from ringfence.egress.proxy.ledger import Ledger
 from ringfence.egress.proxy.proxy import Proxy
 from ringfence.egress.proxy.rules import Rules
@@ -325,29 +326,56 @@ def test_who_is_not_of_this_process_cannot_connect_where_the_proxy_accepts() -> 
         way_out.connect()
 
 
+CUT = (
+    TOOLS
+    + """
+import select
+ends, poll = [connected() for _ in range(int(sys.argv[1]))], select.poll()
+for end in ends: poll.register(end, select.POLLIN)
+cut = set()
+while len(cut) < int(sys.argv[2]):
+    for number, _ in poll.poll():
+        cut.add(number)
+        poll.unregister(number)
+print(len(cut), len(poll.poll(100)), flush=True)
+"""
+)
+
+
 @pytest.mark.needs("bwrap")
 def test_connections_in_all_leave_this_process_its_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfence.isolation.stream.ports.resource.getrlimit", lambda _: (64, 64))
     worker = started(WorkerSpec(egress=True))
-    code = (
-        TOOLS
-        + """
-import select
-ends, poll = [connected() for _ in range(20)], select.poll()
-for end in ends: poll.register(end, select.POLLIN)
-cut = set()
-while len(cut) < 12:
-    for number, _ in poll.poll():
-        cut.add(number)
-        poll.unregister(number)
-print(len(cut), len(poll.poll(100)))
-"""
-    )
     try:
-        ending = asyncio.run(worker.run(job(code), None))
+        ending = asyncio.run(worker.run(job(CUT, "20", "12"), None))
     finally:
         worker.discard()
     assert ending.stdout == b"12 0\n", ending.stderr
+
+
+@pytest.mark.needs("bwrap")
+@pytest.mark.guarantee(21)
+async def test_a_tenant_that_opens_what_it_can_leaves_another_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: connections were counted of all containers together, and whoever came first had all of them."""
+    monkeypatch.setattr("ringfence.isolation.stream.ports.resource.getrlimit", lambda _: (64, 64))
+    greedy, more, other = (started(WorkerSpec(egress=True)) for _ in range(3))
+    full = asyncio.Event()
+    holding = asyncio.create_task(
+        greedy.run(replace(job(CUT + "sys.stdin.read()\nthreading.Event().wait()", "20", "12"), tenant="acme"),
+                   lambda *_: full.set())
+    )  # fmt: skip
+    try:
+        await full.wait()
+        again = await more.run(replace(job(CUT, "3", "3"), tenant="acme"), None)
+        ending = await other.run(replace(job(CUT, "6", "2"), tenant="other"), None)
+    finally:
+        greedy.kill("cancelled")
+        held = await holding
+        for worker in (greedy, more, other):
+            worker.discard()
+    assert held.stdout == b"12 0\n", held.stderr
+    assert again.stdout == b"3 0\n", again.stderr
+    assert ending.stdout == b"2 0\n", ending.stderr
 
 
 HOST = """

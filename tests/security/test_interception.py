@@ -8,11 +8,22 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from urllib.parse import quote
 
 import pytest
 from tests.egress_lab import SECOND, WEB
-from tests.intercept_lab import UNPROVEN, VALUE, InterceptLab, Opened, Script, everything, ok, running_intercept_lab
+from tests.intercept_lab import (
+    SCRIPTED,
+    UNPROVEN,
+    VALUE,
+    InterceptLab,
+    Opened,
+    Script,
+    everything,
+    ok,
+    running_intercept_lab,
+)
 
 from ringfence.capability.net import NetHttp
 from ringfence.egress.proxy.authority import Authority
@@ -135,6 +146,55 @@ def test_what_a_host_says_back_is_the_placeholder_again(lab: InterceptLab, door:
     assert way == "early" or token.encode() in answer
     # and so it is for a request that carries nothing: the host may have kept it
     assert VALUE.encode() not in door.get("/")
+
+
+def test_a_host_says_it_on_no_other_port_either(lab: InterceptLab, door: Opened) -> None:
+    """What it heard over TLS it may have kept, and the same host often answers in the clear too."""
+    listening = lab.lab.internet.listen(SCRIPTED, 80)
+
+    def serve() -> None:
+        end, _ = listening.accept()
+        with end:
+            end.recv(65536)
+            end.sendall(ok(VALUE.encode(), b"X-Key: " + VALUE.encode()))
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        answer = door.plain(f"GET http://{WEB}/last HTTP/1.1\r\nHost: {WEB}\r\n\r\n".encode())
+    finally:
+        serving.join()
+        listening.close()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert VALUE.encode() not in answer
+
+
+def test_who_cuts_the_connection_to_a_host_cannot_shorten_its_answer(lab: InterceptLab, door: Opened) -> None:
+    """An answer that ends with its connection is whole only if the host itself has said so."""
+
+    def script(_: bytes) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 100
+        raise ConnectionResetError  # which the lab's host makes an end without a word
+
+    lab.host.script = script
+    answer = door.get("/")
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert refused(door, "answer")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_answer_that_was_cut_does_not_end_as_a_whole_one_does(
+    lab: InterceptLab, door: Opened, token: str, whole: bool
+) -> None:
+    """To a client that is told by the end of the connection alone, it must not end well."""
+    lab.host.script = lambda _: [ok(b"x" * 200) if whole else ok(b"x" * 200)[:-50]]
+    door.trust.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    with door.tunnel() as end:
+        end.suppress_ragged_eofs = False  # type: ignore[attr-defined]
+        end.sendall(f"GET / HTTP/1.0\r\nHost: {WEB}\r\nX-Key: {token}\r\n\r\n".encode())
+        with nullcontext() if whole else pytest.raises(ssl.SSLError, match=r"(?i)eof"):
+            while end.recv(65536):
+                pass
 
 
 @pytest.mark.parametrize(
@@ -276,6 +336,18 @@ def test_a_guess_comes_back_no_later_than_anything_else(lab: InterceptLab, door:
     assert len(set(got.values())) == 1
 
 
+def test_a_long_value_is_not_confirmed_letter_by_letter(lab: InterceptLab) -> None:
+    """How a token begins is often known; a host that says back what it is asked must not tell how far a guess goes."""
+    value = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lzc3Vlci5leGFtcGxlLmNvbSJ9.c2lnbmF0dXJl"
+    known = value[:-11]
+    door = lab.door(lab.lend("LONG", value=value))
+    lab.host.script = lambda head: [ok(head.split(b" ")[1], b"Location: " + head.split(b" ")[1])]
+    answers = {door.get(f"/no/such/{known}{guess}/page") for guess in ("c2", "cX", "XX")}
+    assert len(answers) == 1
+    assert known.encode() not in answers.pop()
+    door.close()
+
+
 def test_the_rules_are_asked_before_the_secret_is(lab: InterceptLab, lent: Lent, token: str) -> None:
     door = lab.door(lent, NetHttp(WEB, None, "https", frozenset({"GET"}), frozenset({"/v1/**"})))
     for path, method in (
@@ -371,6 +443,17 @@ def test_each_request_of_a_connection_is_judged_on_its_own_and_sent_on_one_of_it
     assert VALUE.encode() not in lab.host.heard[0]
     told = [(place.method, place.decision, place.secret) for place in door.close().destinations]
     assert sorted(told) == [("", "denied", ""), ("GET", "allowed", "TOKEN"), ("POST", "allowed", "")]
+
+
+def test_a_connection_that_stays_makes_no_more_connections_than_a_run_may(
+    lab: InterceptLab, door: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its requests has one of its own: a program must not make this host knock at a granted one without end."""
+    monkeypatch.setattr("ringfence.egress.proxy.connection.MOST_IN_ALL", 3)
+    answer = door.say(f"GET / HTTP/1.1\r\nHost: {WEB}\r\n\r\n".encode() * 6)
+    assert [answer.count(word) for word in (b"HTTP/1.1 200 ", b"HTTP/1.1 503 ")] == [3, 1]
+    assert len(lab.host.heard) == 3
+    assert refused(door, "too_many")
 
 
 def test_neither_http_2_nor_a_websocket_goes_through(lab: InterceptLab, door: Opened) -> None:

@@ -6,15 +6,22 @@ Seen red: passed on as bytes, the caller's key was in the protocols that the gue
 from __future__ import annotations
 
 import json
+import socket
+import sys
+import threading
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
 import pytest
+from starlette.websockets import WebSocket
 from tests.http_service import Service, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
+from websockets.utils import accept_key
+
+from ringfence.interfaces.http.process_port_sockets import Guest
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(21, 22, 24), pytest.mark.timeout(60)]
 POLICY = "policies: {tools: {shell_exec: {open_ports: [8000, 8001]}}}\n"
@@ -195,6 +202,40 @@ def test_what_is_too_long_or_none_ends_it(service: Service, key: str, place: str
 def test_a_flood_of_pings_is_answered_and_told_to_nobody(service: Service, key: str, place: str) -> None:
     with opened(service, f"{place}/ports/8000/pings", key) as wire:
         assert wire.recv(20) == "still here"
+
+
+async def test_pieces_of_nothing_without_end_take_no_room() -> None:
+    """Nothing counts a piece without content, and a guest can send a million of them in a breath."""
+    ours, its = socket.socketpair()
+    pieces = 20_000
+
+    def say(end: socket.socket) -> None:
+        asked = b""
+        while not asked.endswith(b"\r\n\r\n"):
+            asked += end.recv(4096)
+        (key,) = (line[19:].strip() for line in asked.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key:"))
+        end.sendall(
+            b"HTTP/1.1 101 Go\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+            + accept_key(key.decode()).encode()
+            + b"\r\n\r\n\x01\x00"
+            + b"\x00\x00" * pieces
+        )
+
+    saying = threading.Thread(target=say, args=(its,))
+    saying.start()
+    guest = Guest(ours, 8000)
+    scope = {"type": "websocket", "path": "/a/b/c/d/e/", "query_string": b"", "headers": []}
+    await guest.open(WebSocket(scope, never, never), "/prefix")
+    saying.join()
+    its.shutdown(socket.SHUT_WR)
+    assert await guest.next() is None
+    guest.close()
+    its.close()
+    assert sum(map(sys.getsizeof, vars(guest).values())) < pieces
+
+
+async def never(*_: Any) -> Any:
+    raise AssertionError("nobody talks to the caller here")
 
 
 def test_it_ends_as_the_guest_ends_it_and_with_the_process(service: Service, key: str) -> None:

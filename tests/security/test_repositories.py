@@ -52,6 +52,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for hooks in (made / ".git/hooks", made / ".git/modules/vendor/library/hooks"):
         (hooks / "post-checkout").write_text("#!/bin/sh\ntouch /tmp/hooked\n")
         (hooks / "post-checkout").chmod(0o755)
+    (made / ".git/git-crypt/keys").mkdir(parents=True)
+    (made / ".git/git-crypt/keys/default").write_text(PASSWORD)  # where it keeps the key of an unlocked repository
     (made / "out").symlink_to(root / "outside")
     (made / "etc").symlink_to("/etc")
     os.mkfifo(made / "pipe")

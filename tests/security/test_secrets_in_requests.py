@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.net_lab import PUBLIC, Names, Server, Wire, authority
+from tests.net_lab import ANSWERS, PUBLIC, Names, Server, Wire, authority, plain, raw
 
 from ringfence.authority.policy_reader import load_policy
 from ringfence.capability.limits import Limits
@@ -117,6 +117,22 @@ async def test_a_server_that_says_it_back_makes_it_known_to_nobody(net: Internet
     assert VALUE not in repr(echoed) + repr(net.evidence.records)
     away = await net.refusal(f"https://web.example.com/to?to={quote(f'https://{VALUE}.example.net/', safe='')}")
     assert VALUE not in str(away) + repr(away.details) + repr(away.done) + repr(net.evidence.records)
+
+
+@pytest.mark.parametrize("name", ["Range", "If-Range", "Request-Range", "range"])
+async def test_no_part_of_an_answer_can_be_asked_for_which_would_hold_a_part_of_it(net: Internet, name: str) -> None:
+    refused = await net.refusal("https://web.example.com/echo", {**BEARER, name: "bytes=0-5"})
+    assert refused.reason == "secret_way"
+    assert VALUE not in net.seen
+
+
+async def test_a_part_of_an_answer_that_nobody_asked_for_is_not_passed_on(
+    net: Internet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = plain(VALUE[:6].encode(), "Content-Range: bytes 0-5/*", status="206 Partial")
+    monkeypatch.setitem(ANSWERS, "/part", raw(part))
+    refused = await net.refusal("https://web.example.com/part")
+    assert VALUE[:6] not in repr(refused.details) + repr(refused.done) + str(refused)
 
 
 async def test_a_revoked_one_is_put_in_no_more(net: Internet) -> None:

@@ -87,7 +87,19 @@ def is_ambiguous(place: str) -> bool:
         or any(sign in place for sign in ";\\")
         or _NEEDLESS.search(place) is not None
         or _ESCAPE.search(place) is not None
+        or not _is_text(place)
     )
+
+
+def _is_text(place: str) -> bool:
+    """Whether what is escaped is UTF-8: `%C0%AF` is no character, but a slash to decoders that look at bits alone."""
+    from urllib.parse import unquote_to_bytes  # not at the top: few policies name paths
+
+    try:
+        unquote_to_bytes(place).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def example_of(pattern: str) -> str:

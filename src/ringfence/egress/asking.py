@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ringfence.dataclass import dataclass, field, replace
+from ringfence.egress.overrides import as_servers_read, is_override
 from ringfence.egress.unpacking import CODINGS
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.operation.target import DEFAULT_PORTS, Target
@@ -19,7 +20,6 @@ _OURS: Final = frozenset(
     {
         "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
         "accept-encoding", "http2-settings", "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip",
-        "x-http-method-override", "x-http-method", "x-method-override",
         # a request that carries these is answered by the metadata services of Google and Azure, and by IMDSv2
         "metadata-flavor", "metadata", "x-google-metadata-request", "x-aws-ec2-metadata-token-ttl-seconds",
     }
@@ -41,7 +41,8 @@ class Ask:
         for name, value in self.headers.items():
             if not _TOKEN.match(name) or not _VALUE.match(value):
                 raise InvalidRequest(f"{name[:100]!a} is no header", reason="invalid_operation", field="headers")
-            if name.lower() in _OURS or name.lower().startswith(("proxy-", "sec-")):
+            read = as_servers_read(name)
+            if read in _OURS or is_override(name) or read.startswith(("proxy-", "sec-")):
                 raise InvalidRequest(
                     f"{name[:100]} is not a caller's to set", reason="invalid_operation", field="headers"
                 )

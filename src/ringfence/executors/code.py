@@ -102,7 +102,7 @@ class CodeExecutor:
             env, inputs = trusting(inspection, env, inputs)
         program = operation.language, operation.code, operation.args, env, operation.stdin
         cwd = None if operation.cwd == WORKING_DIRECTORY else operation.cwd
-        job = Job(*program, profile.limits, most_output, cwd, masks)
+        job = Job(*program, profile.limits, most_output, cwd, masks, profile.tenant)
         if is_made_for_the_run(spec) and not keeper.is_ready(spec):
             await ctx.begun()
         for _ in range(_ATTEMPTS):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ringfence.secrets.registry import Registry
 
 _MOST_PREVIEW = 2000
+_PARTIAL = 206
 MOST_OF_A_TENANT = 16
 """How many requests of one tenant are under way at once: each may hold `max_bytes_in`, and the next one waits."""
 _Lanes = WeakValueDictionary[str, asyncio.Semaphore]
@@ -76,6 +77,10 @@ class NetExecutor:
             async with _lane_of(profile.tenant):
                 found = await retriever.fetch(ask, self._rules(profile, ask), trail)
             if masks is not None:  # a server that echoes what it was sent must not make it known
+                if found.head.status == _PARTIAL:
+                    raise CapabilityBlocked(
+                        "the answer is a part of one, and may hold a part of the secret", reason="secret_way"
+                    )
                 masked = await while_wanted(profile.tenant, masks.mask, found.content)
                 found = replace(found, content=masked)
         except asyncio.CancelledError:

@@ -9,7 +9,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from ringfence.capability.host import covers
 from ringfence.dataclass import dataclass, field
+from ringfence.egress.overrides import as_servers_read
 from ringfence.egress.proxy.swap import Loan
 from ringfence.errors import CapabilityBlocked, InvalidRequest, Unavailable
 from ringfence.masking import Masks, leaves
@@ -24,6 +26,7 @@ REVOKED: Final = "secret.revoked"
 FILES: Final = "secrets"
 """The directory under `/workspace/inputs` in which a secret that is a file lies."""
 _PLACEHOLDER: Final = "rfsecret_"
+_PIECES: Final = frozenset({"range", "if-range", "request-range"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,7 @@ def lend(registry: Registry, tenant: str, asks: Iterable[SecretAsk]) -> Lent:
                 loan = _loan(registry, tenant, entry, value)
                 env[_variable_name(ask)] = loan.placeholder
                 loans.append(loan)
-        if (
-            ask.way is not Way.BROKER
-        ):  # what a box never holds, its output cannot show: masking it would confirm a guess
+        if ask.way is not Way.BROKER:  # what a box never holds it cannot show, and masking it would confirm a guess
             values[ask.name] = value
         leases.append(Lease(ask.name, ask.way, entry.version, registry.fingerprint(tenant, ask.name, value)))
     return Lent(tuple(leases), _masks(values), env, inputs, tuple(loans))
@@ -105,8 +106,9 @@ def _loan(registry: Registry, tenant: str, entry: Entry, value: bytes) -> Loan:
         placeholder=placeholder,
         value=_header_text(entry.name, value),
         is_bound=partial(_is_bound_once, entry.hosts),
+        is_known_to=partial(_is_named, entry.hosts),
         is_valid=partial(_is_as_lent, registry, tenant, entry),
-        masks=_masks({entry.name: value}, placeholder.encode()),
+        masks=_masks({entry.name: value}, placeholder.encode(), blind=True),
     )
 
 
@@ -132,13 +134,18 @@ def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Map
     """Fetch the one secret that a request refers to, if it may go where the request goes; return it with its value.
 
     Raises:
-        CapabilityBlocked: It may not be put in, the way there can be overheard, or it is not bound to that host alone.
+        CapabilityBlocked: It may not be put in, the way there can be overheard, it is not bound to that host alone, or
+            a part of the answer is asked for.
         InvalidRequest: There is no such secret, or the request refers to several.
         Unavailable: Its value cannot be had now.
     """
     names = references(headers)
     if len(names) != 1:
         raise InvalidRequest("a request carries one secret at most", reason="invalid_secret")
+    if not _PIECES.isdisjoint(map(as_servers_read, headers)):  # a part of an answer may hold a part of the value
+        raise CapabilityBlocked(
+            "a request that carries a secret asks for whole answers", reason="secret_way", fix="leave Range out"
+        )
     entry, value = registry.value(tenant, names[0])
     if Way.BROKER not in entry.ways:
         raise _not_there(entry.name, f"may not be put into requests, but is given as {', '.join(sorted(entry.ways))}")
@@ -147,7 +154,7 @@ def lend_to_request(registry: Registry, tenant: str, where: Target, headers: Map
     if not _is_bound_once(entry.hosts, where):
         raise _not_there(entry.name, f"is not bound to {where.host} by exactly one of its hosts")
     lease = Lease(entry.name, Way.BROKER, entry.version, registry.fingerprint(tenant, entry.name, value))
-    return Lent((lease,), _masks({entry.name: value})), _header_text(entry.name, value)
+    return Lent((lease,), _masks({entry.name: value}, blind=True)), _header_text(entry.name, value)
 
 
 def _header_text(name: str, value: bytes) -> str:
@@ -162,10 +169,12 @@ def _is_bound_once(hosts: Iterable[str], where: Target) -> bool:
 
 
 def _is_bound(host: str, where: Target) -> bool:
-    name, colon, port = host.partition(":")
-    if where.port != (int(port) if colon else 443):
-        return False
-    return where.host.endswith(name[1:]) if name.startswith("*.") else where.host == name
+    _, colon, port = host.partition(":")
+    return where.port == (int(port) if colon else 443) and _is_named((host,), where.host)
+
+
+def _is_named(hosts: Iterable[str], name: str) -> bool:
+    return any(covers(host.partition(":")[0], name) for host in hosts)
 
 
 def _not_there(name: str, why: str) -> CapabilityBlocked:
@@ -186,13 +195,16 @@ def record_of(lease: Lease, ctx: ExecCtx, number: int) -> dict[str, Any]:
     }
 
 
-def _masks(values: Mapping[str, bytes], shown: bytes | None = None) -> Masks:
-    """Return what hides each value, and every text in it where it is structured, behind its name or `shown`."""
+def _masks(values: Mapping[str, bytes], shown: bytes | None = None, *, blind: bool = False) -> Masks:
+    """Return what hides each value, and every text in it where it is structured, behind its name or `shown`.
+
+    `blind` where nobody who reads the rest has the value.
+    """
     found: dict[str, bytes] = {}
     for name, value in values.items():
         for number, leaf in enumerate(leaves(value)):
             found[name if number == 0 else f"{name}#{number}"] = leaf
-    return Masks(found, shown)
+    return Masks(found, shown, blind=blind)
 
 
 def _variable(name: str, value: bytes) -> str:

@@ -17,7 +17,7 @@ ALTERNATES: Final = b"objects/info/alternates"
 _LEFT_OUT: Final = frozenset(
     {
         *(b"hooks", b"worktrees", b"logs", b"FETCH_HEAD", b"config.worktree", b"credentials", b"credential-cache"),
-        *(b"gitdir", b"commondir", b"fsmonitor--daemon", b"fsmonitor--daemon.ipc"),
+        *(b"gitdir", b"commondir", b"fsmonitor--daemon", b"fsmonitor--daemon.ipc", b"git-crypt"),
     }
 )
 _SECTION: Final = re.compile(rb"\s*\[\s*([A-Za-z0-9.-]+)\s*(\"[^\n]*\")?\s*\]\s*\Z")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import html
 import json
 import re
 import urllib.parse
@@ -41,6 +42,11 @@ DISGUISES = {
     "form": lambda value: urllib.parse.quote_plus(value).encode(),
     "every byte in percent": lambda value: "".join(f"%{byte:02X}" for byte in value).encode(),
     "JSON": lambda value: json.dumps({"token": value.decode()}).encode(),
+    "JSON of PHP": lambda value: json.dumps(value.decode()).replace("/", "\\/").encode(),
+    "JSON of .NET": lambda value: json.dumps(value.decode()).replace('\\"', "\\u0022").replace("+", "\\u002B").encode(),
+    "HTML": lambda value: html.escape(value.decode()).encode(),
+    "HTML of Go": lambda value: value.replace(b'"', b"&#34;").replace(b"+", b"&#43;"),
+    "HTML of mustache": lambda value: value.replace(b'"', b"&quot;").replace(b"/", b"&#x2F;"),
     "repr": lambda value: repr(value.decode()).encode(),
     "reversed": lambda value: value[::-1],
     "UPPER CASE": lambda value: value.upper(),
@@ -226,3 +232,21 @@ def test_a_guess_of_a_value_is_shown_no_later_than_anything_else(said: bytes) ->
         if masks.whole(said) == said
     }
     assert len(sizes) <= 1
+
+
+@given(st.integers(64, 99), st.integers(0, 80), st.booleans())
+def test_of_a_long_value_no_guess_tells_how_much_of_it_is_right(known: int, more: int, steady: bool) -> None:
+    """Whoever knows how a token begins must not have the rest of it confirmed letter by letter."""
+    value = b"".join(b"%02x" % (number * 37 % 256) for number in range(50))
+    masks = Masks({"KEY": value}, b"<it>", blind=True)
+    for tail in (b"", b"." * more):
+        shown = []
+        for guess in (value[: known + 1], value[:known] + b"!", value[:64] + b"!" * (known - 63)):
+            if guess == value:
+                continue
+            said = b"see " + guess + tail
+            masker = masks.stream(steady=steady)
+            shown.append(masker.add(said[:60]) + masker.add(said[60:]) + masker.finish())
+            assert shown[-1] == masks.mask(said)
+        assert len(set(shown)) <= 1
+    assert masks.mask(b"x" + value + b"y") == b"x<it>y"

@@ -13,8 +13,9 @@ from ringfence.egress.proxy import hello, messages
 from ringfence.egress.proxy.chunks import Chunks
 from ringfence.egress.proxy.exchange import CONTINUE, Exchange
 from ringfence.egress.proxy.inspection import Inspection
+from ringfence.egress.proxy.ledger import MOST_IN_ALL
 from ringfence.egress.proxy.meter import Meter, spent
-from ringfence.egress.proxy.refusal import BAD_GATEWAY, BAD_REQUEST, FORBIDDEN, Refusal, answer
+from ringfence.egress.proxy.refusal import BAD_GATEWAY, BAD_REQUEST, BUSY, FORBIDDEN, Refusal, answer
 from ringfence.egress.proxy.rules import Rules
 from ringfence.egress.proxy.secure import SecureWire
 from ringfence.egress.proxy.upstream import Dialler
@@ -46,6 +47,7 @@ class Connection:
         refused = b""
         try:
             await self._carry()
+            self._client.end_sending()
         except Refusal as refusal:
             self._refuse(refusal)
             refused = answer(refusal)
@@ -257,6 +259,8 @@ class Connection:
             if not await self._another():
                 return
             self._meter.begin()
+            if self._meter.ledger.begun > MOST_IN_ALL:  # each is a connection to its host
+                raise Refusal(BUSY, "too_many", f"a run has at most {MOST_IN_ALL} connections and requests in all")
 
     async def _look_into(self, inspection: Inspection, request: messages.Request, where: Target) -> bool:
         exchange = Exchange(self._client, self._rules, self._meter, self._dialler, inspection)

@@ -55,7 +55,7 @@ class Exchange:
             raise refusal
         framing = messages.framing_of(request)
         loan = self._swap.asked(request, where)
-        known_there = self._swap.bound_to(where)
+        known_there = self._swap.known_to(where.host)
         if known_there:
             request = asking_for_all(request)
         outer = messages.forwarded(request, where, framing)

@@ -8,6 +8,8 @@ from ringfence.dataclass import dataclass, replace
 from ringfence.outcome import Destination, Network
 
 MOST_DESTINATIONS: Final = 256
+MOST_IN_ALL: Final = 20_000
+"""Of one run: a program that only ever connects must not make this host knock at a granted one without end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,9 +37,12 @@ class Ledger:
         self._ended: dict[Destination, Destination] = {}
         self._open: list[Entry] = []
         self._not_shown = 0
+        self.begun = 0
+        """How many there were: connections, and where those are looked into, requests."""
 
     def begin(self, entry: Entry) -> Entry:
         """Take note of a connection."""
+        self.begun += 1
         self._open.append(entry)
         return entry
 

@@ -19,8 +19,10 @@ MOST_HEAD_BYTES: Final = 32 * 1024
 MOST_FIELDS: Final = 100
 END_OF_HEAD: Final = b"\r\n\r\n"
 
-_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_REQUEST = re.compile(rf"({_NAME}) ([!-~]+) HTTP/1\.([01])\Z")
+_SIGN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]"
+_NAME = rf"{_SIGN}+"
+# a method is on record, refused or not: it must be too short to say anything
+_REQUEST = re.compile(rf"({_SIGN}{{1,64}}) ([!-~]+) HTTP/1\.([01])\Z")
 _STATUS = re.compile(r"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\Z")
 # no space before the colon, no line that continues another, no control character
 _FIELD = re.compile(rf"({_NAME}):([\t\x20-\x7e\x80-\xff]*)\Z")

@@ -23,7 +23,7 @@ from ringfence.authority.caller import LOCAL
 from ringfence.egress.dialing import system_addresses
 from ringfence.egress.proxy.connection import Connection
 from ringfence.egress.proxy.inspection import Inspection
-from ringfence.egress.proxy.ledger import Entry, Ledger
+from ringfence.egress.proxy.ledger import MOST_IN_ALL, Entry, Ledger
 from ringfence.egress.proxy.meter import Meter, Patience
 from ringfence.egress.proxy.refusal import BUSY, Refusal, answer
 from ringfence.egress.proxy.rules import Rules
@@ -35,8 +35,6 @@ from ringfence.outcome import Network
 _log = logging.getLogger(__name__)
 MOST_CONNECTIONS: Final = 512
 """Of one box at a time, where this process may open enough files."""
-MOST_IN_ALL: Final = 20_000
-"""Of one run: a program that only ever connects must not make this host knock at a granted one without end."""
 _RESOLVERS: Final = 32
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _ROOM_SECONDS: Final = 0.1

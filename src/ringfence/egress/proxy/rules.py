@@ -15,6 +15,7 @@ from ringfence.capability.net import NetHttp
 from ringfence.capability.url_path import example_of
 from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.addresses import AddressRules
+from ringfence.egress.overrides import is_override
 from ringfence.egress.proxy.refusal import FORBIDDEN, Refusal
 from ringfence.egress.urls import checked
 from ringfence.errors import CapabilityBlocked, InvalidRequest
@@ -35,9 +36,6 @@ _WHY: Final = {
 _SEEN_INSIDE: Final = ("method", "path")
 # not a place of any pattern, but below all that are for everything
 _ANY_OTHER: Final = "/;"
-_OVERRIDES: Final = frozenset(
-    {"x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Rules:
 
         Some servers believe these. Where every method and path is granted, nothing is gained by them.
         """
-        named = next((name for name, _ in fields if name.lower() in _OVERRIDES), None)
+        named = next((name for name, _ in fields if is_override(name)), None)
         refusal = None if named is None else self.refuse_tunnel(where)
         if refusal is None or refusal.reason not in _SEEN_INSIDE:
             return None

@@ -9,6 +9,7 @@ import ssl
 from ringfence.egress.proxy.wires import Wire
 
 _RECORDS = 64 * 1024
+_CUT = "UNEXPECTED_EOF_WHILE_READING"  # for which Python 3.11 has no class
 
 
 class SecureWire(Wire):
@@ -75,8 +76,10 @@ class SecureWire(Wire):
             except ssl.SSLZeroReturnError:
                 self.ended_well = True
                 return 0
-            except ssl.SSLEOFError:
-                return 0
+            except ssl.SSLError as error:
+                if isinstance(error, ssl.SSLEOFError) or error.reason == _CUT:
+                    return 0
+                raise
             else:
                 self.ended_well = self.ended_well or not size
                 return size
@@ -95,17 +98,9 @@ class SecureWire(Wire):
                 await self._loop.sock_sendall(self.end, self._out.read())
 
     def end_sending(self) -> None:
-        """Tell the other side that nothing more comes."""
-        self._say_goodbye()
-        super().end_sending()
-
-    def close(self) -> None:
-        """End the connection, also for a forked child that has a copy."""
-        self._say_goodbye()
-        super().close()
-
-    def _say_goodbye(self) -> None:
+        """Tell the other side that nothing more comes; one that is closed without this was cut, and sees that."""
         with contextlib.suppress(OSError, ValueError):
             self._tls.unwrap()
         with contextlib.suppress(OSError):
             self.end.send(self._out.read())
+        super().end_sending()

@@ -34,6 +34,8 @@ class Loan:
     value: str = field(repr=False)
     is_bound: Callable[[Target], bool] = field(repr=False)
     """Whether exactly one of its bindings is for that endpoint."""
+    is_known_to: Callable[[str], bool] = field(repr=False)
+    """Whether any of its bindings is for that host, on whatever port."""
     is_valid: Callable[[], bool] = field(repr=False)
     """Whether it may be used at this moment; may block."""
     masks: Masks = field(repr=False)
@@ -86,11 +88,9 @@ class Swap:
         """Return what looks at one body, piece by piece."""
         return Watch(self, max(map(len, self._loans), default=1) - 1)
 
-    def bound_to(self, where: Target) -> tuple[Loan, ...]:
-        """Return the secrets that whoever answers there may know, and say."""
-        if where.scheme != "https":
-            return ()
-        return tuple(loan for loan in self._loans.values() if loan.is_bound(where))
+    def known_to(self, host: str) -> tuple[Loan, ...]:
+        """Return the secrets that a host may know, and say: on another port too, and in the clear."""
+        return tuple(loan for loan in self._loans.values() if loan.is_known_to(host))
 
     def _in(self, text: str) -> Sequence[Loan]:
         return () if self._pattern is None else [self._loans[each] for each in self._pattern.findall(text)]

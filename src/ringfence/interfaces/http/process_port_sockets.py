@@ -73,7 +73,7 @@ class Guest:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._spoken: ClientProtocol | None = None
-        self._parts: list[bytes] = []
+        self._begun = bytearray()
         self._later: deque[str | bytes] = deque()
         self._is_text = False
 
@@ -166,10 +166,10 @@ class Guest:
             return None
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
-        self._parts.append(bytes(frame.data))
+        self._begun += frame.data  # not a list: there is no end of pieces without content
         if not frame.fin:
             return None
-        whole, self._parts = b"".join(self._parts), []
+        whole, self._begun = bytes(self._begun), bytearray()
         return whole.decode("utf-8", "replace") if self._is_text else whole
 
     async def _hear(self) -> bool:

@@ -114,7 +114,7 @@ class StreamWorker:
                 from ringfence.isolation.stream.ports import Ways  # not at the top: most runs have none
 
                 # first of all: from now on the stream's own ends are its
-                ways = Ways(self.talk, self.way_out)
+                ways = Ways(self.talk, self.way_out, job.tenant)
                 staying.callback(ways.end)
             controls = None
             if attached is not None:

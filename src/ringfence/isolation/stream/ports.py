@@ -39,8 +39,12 @@ _counting = threading.Lock()
 class Ways:
     """The connections of one container; they are there until `end`, the stream until the talk is closed."""
 
-    def __init__(self, talk: Talk, way_out: WayOut | None) -> None:
-        """Step between `talk` and its container, which is parked and silent; its guest's calls are for `way_out`."""
+    def __init__(self, talk: Talk, way_out: WayOut | None, tenant: str) -> None:
+        """Step between `talk` and its container, which is parked and silent; its guest's calls are for `way_out`.
+
+        All containers of a `tenant` together leave the others their share of the connections.
+        """
+        self.tenant = tenant
         from_talk, to_box = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         to_talk, from_box = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._box = Streams(talk.streams.stdin, talk.streams.stdout, -1)
@@ -205,15 +209,17 @@ class Ways:
             self._say(Kind.CUT, numbering(number))
 
     def _may_call(self) -> bool:
-        """Whether this box, and all of them together, leave this process enough of what it may open.
+        """Whether this process may open enough, and the tenant has fewer than it leaves, as the proxy has it too.
 
         Of each connection the proxy holds two descriptors more, and frees its own when it is done, whether or not the
         guest has read the end of it. The one here stays until then.
         """
         may_open = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         with _counting:
-            of_all = sum(ways.open_now for ways in _all_ways)
-        return of_all < may_open // 8 and self._channels.calls < min(MOST_CALLS, may_open // 16 + 16)
+            open_now = [(ways.tenant, ways.open_now) for ways in _all_ways]
+        of_all = sum(count for _, count in open_now)
+        own = sum(count for tenant, count in open_now if tenant == self.tenant)
+        return own < may_open // 4 - of_all and self._channels.calls < min(MOST_CALLS, may_open // 16 + 16)
 
     def _forget_door(self) -> None:
         if self._door >= 0:

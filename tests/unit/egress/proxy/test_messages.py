@@ -24,6 +24,11 @@ def test_a_plain_request_is_for_the_host_of_its_url() -> None:
     assert (where.host, where.port, where.path) == ("a.example.com", 80, "/x?y=1")
 
 
+def test_a_guest_writes_no_letters_into_the_record_by_way_of_a_method() -> None:
+    with pytest.raises(Refusal):
+        request("Host: a.example.com", first=f"{'A' * 65} http://a.example.com/ HTTP/1.1")
+
+
 @given(st.binary(max_size=300))
 def test_whatever_comes_is_a_request_or_refused(head: bytes) -> None:
     with contextlib.suppress(Refusal):

@@ -21,7 +21,10 @@ HERE, ELSEWHERE = target("https://api.example.com/x"), target("https://example.o
 
 def loan(name: str = "KEY", placeholder: str = PLACEHOLDER) -> Loan:
     masks = Masks({name: VALUE.encode()}, placeholder.encode())
-    return Loan(name, placeholder, VALUE, lambda where: where.host == HERE.host, lambda: True, masks)
+    here = HERE.host
+    return Loan(
+        name, placeholder, VALUE, lambda where: where.host == here, lambda host: host == here, lambda: True, masks
+    )
 
 
 def request(*fields: tuple[str, str], method: str = "GET", path: str = "/x") -> Request:
