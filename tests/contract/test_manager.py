@@ -53,6 +53,8 @@ def told(result: ExecutionResult) -> dict[str, Any]:
     """Return every field that two runs of the same thing share."""
     form = {name: value for name, value in result_form(result).items() if name not in OF_THIS_RUN}
     form["isolation"] = {**form["isolation"], "host_uid": 0, "cgroup": ""}
+    if result.kept_in is not None:  # named after the execution
+        form["kept_in"], form["out"] = "", {**form["out"], "handle": form["out"]["handle"].replace(result.kept_in, "")}
     return form
 
 

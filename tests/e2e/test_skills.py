@@ -401,8 +401,9 @@ async def test_an_execution_on_behalf_of_a_skill_is_held_to_its_manifest(tmp_pat
 async def test_a_skill_that_is_gone_when_its_execution_comes_to_run_is_not_run_without_it(tmp_path: Path) -> None:
     async with serving(tmp_path) as (house, _):
         form = read_exec({"ephemeral": True, "skill_id": "add.one", "exec": {"kind": "python", "code": "print('RAN')"}})
+        key, _ = await asyncio.to_thread(house.keys.create, Access.AGENT, tenant="acme")
         with pytest.raises(InvalidRequest) as refused:  # as after a restart, with what was promised before it
-            await house.execs.submit(Principal(Caller("acme"), Access.AGENT, "k"), form)
+            await house.execs.submit(Principal(Caller("acme"), Access.AGENT, key.key_id), form)
     assert refused.value.reason == "not_found"
 
 

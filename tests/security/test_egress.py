@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import ssl
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -631,6 +632,8 @@ while True:
 def _is_connection(fd: str) -> bool:
     """Whether it is one end of a connection: pools of other tests open and close descriptors meanwhile."""
     try:
+        if not stat.S_ISSOCK(os.fstat(int(fd)).st_mode):
+            return False
         with socket.socket(fileno=os.dup(int(fd))) as end:
             is_inet = end.family in (socket.AF_INET, socket.AF_INET6)
             return is_inet and not end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

@@ -15,8 +15,8 @@ class Left:
 
 def run():
     atexit.register(lambda: print("done at exit"))
-    threading.Thread(target=lambda: print("waited for")).start()
-    print("ran")
+    threading.Thread(target=lambda: sys.stdout.write("waited for\\n")).start()
+    sys.stdout.write("ran\\n")  # in one piece: `print` of two threads may mix
     return 7
 
 left = Left()
