@@ -89,16 +89,20 @@ def test_more_caution_is_given_and_less_is_refused(
     assert started.status == status
 
 
-@pytest.mark.parametrize("overrides", [{"isolation": "gvisor"}, {"require_cgroups": True}])
-def test_what_is_asked_for_is_given_or_nothing_runs(
-    service: Service, keys: dict[str, str], overrides: dict[str, Any]
-) -> None:
-    answer = run(service, keys["none"], **overrides)
+def test_gvisor_is_given_where_it_is_asked_for_or_nothing_runs(service: Service, keys: dict[str, str]) -> None:
+    answer = run(service, keys["none"], isolation="gvisor")
     if answer.status == 201:
-        isolation = answer.json["isolation"]
-        assert isolation["cgroup"] != "none" if "require_cgroups" in overrides else answer.json["backend"] == "gvisor"
+        assert answer.json["backend"] == "gvisor"
     else:
         assert (answer.status, answer.reason) == (503, "isolation_unavailable")
+
+
+def test_cgroups_are_there_where_they_are_asked_for_or_nothing_runs(service: Service, keys: dict[str, str]) -> None:
+    answer = run(service, keys["none"], require_cgroups=True)
+    if answer.status == 201:
+        assert answer.json["isolation"]["memory_limit"] == "cgroup"
+    else:
+        assert (answer.status, answer.reason) == (503, "cgroups_missing")
 
 
 def test_the_command_makes_and_shows_a_key_of_a_role(service: Service) -> None:

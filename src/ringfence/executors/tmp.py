@@ -225,4 +225,7 @@ def _sweep(base_fd: int) -> None:
 
 
 def _remove_tree(parent_fd: int, name: str) -> None:
-    shutil.rmtree(name, dir_fd=parent_fd)  # by descriptors: follows no link; no deeper than the file broker makes it
+    with suppress(FileNotFoundError):  # whoever removed it with its home has done the same
+        shutil.rmtree(
+            name, dir_fd=parent_fd
+        )  # by descriptors: follows no link; no deeper than the file broker makes it
