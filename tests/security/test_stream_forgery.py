@@ -26,6 +26,7 @@ from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream import boot, harvesting, running, wire
 from ringfence.isolation.stream.boot import bundle
+from ringfence.isolation.stream.controls import StreamControls
 from ringfence.isolation.stream.host import StreamWorker
 from ringfence.masking import Masks
 from ringfence.operation import Language
@@ -764,6 +765,44 @@ def test_a_container_that_lies_about_a_connection_is_ended(lie: bytes) -> None:
     came, ending = connected(script)
     assert len(came) <= wire.WINDOW_BYTES * 4  # what was passed on in time, and never more than is read
     assert ending.killed_by == "unknown"
+
+
+class Early(Here):
+    """Somebody who connects to a port before the container has its job."""
+
+    ports: tuple[int, ...] = (8000,)
+
+    async def attach(self, controls: Controls) -> None:
+        self.connecting = asyncio.ensure_future(asyncio.to_thread(controls.connect, 8000))
+        assert isinstance(controls, StreamControls)
+        assert controls._ways is not None
+        while not controls._ways._wanted and not controls._ways._asked:  # noqa: ASYNC110  a thread does it
+            await asyncio.sleep(0)
+
+
+@pytest.mark.guarantee(24)
+def test_no_word_about_a_connection_comes_before_the_job() -> None:
+    """Seen red: under load a container was told of a connection first, and never answered."""
+
+    def script(container: Container) -> None:
+        container.start()
+        container.until(Kind.DIAL)
+        container.say(Kind.DIAL, FIRST + b"0")
+        container.say(Kind.EXIT, b"0 0 0 0 0 0 0")
+        container.stay()
+
+    async def connect(worker: StreamWorker) -> Ending:
+        here = Early()
+
+        async def begin() -> None:
+            """Have the last byte of the job held back until here."""
+
+        ending = await worker.run(job(), None, begin, here)
+        socket.socket(fileno=await here.connecting).close()
+        return ending
+
+    with held(script) as worker:
+        assert asyncio.run(connect(worker)).exit_code == 0
 
 
 @pytest.mark.guarantee(24)

@@ -61,6 +61,7 @@ class Ways:
         self._way_out = way_out
         self._door = -1 if way_out is None else os.dup(way_out.door)
         self._called = 0
+        self._has_job = False
         self._over = False
         self._lock = threading.Lock()
         with _counting:
@@ -156,7 +157,7 @@ class Ways:
         with self._lock:
             if self._over:
                 self._end_connections()
-            while self._wanted:
+            while self._wanted and self._has_job:  # before it, the init expects nothing but its job
                 port, ours, made = self._wanted.popleft()
                 self._next += 1
                 self._asked[self._next] = ours, made
@@ -169,6 +170,9 @@ class Ways:
         data = _read(self._talk.stdout)
         for kind, payload in self._said.feed(data):
             self._to_box += encode(kind, payload)
+            if kind is Kind.START:
+                self._has_job = True
+                self._take_orders()
         return bool(data)
 
     def _hear_box(self) -> None:
