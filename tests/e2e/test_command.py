@@ -185,6 +185,24 @@ def test_the_bench_measures_what_it_promises() -> None:
     assert lines["governed_p50"]["measured"] > 0
 
 
+def test_the_bench_measures_how_soon_a_change_of_the_law_holds() -> None:
+    done = subprocess.run(
+        [*COMMAND, "bench", "--quick", "--json", "--only", "law", "--only", "changes"],
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
+    told = json.loads(done.stdout)
+    lines = {line["title"]: line["measured"] for line in told["lines"]}
+    for what in (
+        "a budget reserved and settled, p95",
+        "a grant revoked, until it is refused, p95",
+        "a policy changed, until it is in force, p95",
+    ):
+        assert lines[what] > 0
+    assert {line["promise"]["id"] for line in told["lines"] if line["promise"]} == {"law_p95", "law_scale"}
+
+
 def descendants(pid: int) -> list[int]:
     """Return every live process below `pid`."""
     children: dict[int, list[int]] = {}

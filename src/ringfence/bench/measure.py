@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from ringfence.bench.changes import changes
 from ringfence.bench.containers import docker
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
 from ringfence.bench.fetching import fetch
@@ -31,6 +32,7 @@ CASES: dict[str, Case] = {
     "footprint": footprint,
     "cold": cold,
     "law": law,
+    "changes": changes,
     "evidence": evidence,
     "journal": journal,
     "snapshots": snapshots,
