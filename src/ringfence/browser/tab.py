@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -186,9 +187,18 @@ class ChromiumTab:
             except Error as error:
                 if _INTERRUPTED not in error.message:
                     raise
+                await self._settle(until)
             else:
                 return await self._arrived(response, until)
         raise TimedOut("the page before this one does not let go", reason="read_timeout")
+
+    async def _settle(self, until: float) -> None:
+        """Let what interrupted us come to its end, which may be our own navigation, begun before an error page came."""
+        from playwright.async_api import TimeoutError as NotInTime
+
+        left = until - asyncio.get_running_loop().time()
+        with contextlib.suppress(NotInTime):
+            await self._room.page.wait_for_load_state("load", timeout=max(1.0, left * 1000 / _MOST_INTERRUPTIONS))
 
     async def _arrived(self, response: Response | None, until: float) -> Opened:
         """Wait until the page has loaded, or its time is over, and say what became of it."""

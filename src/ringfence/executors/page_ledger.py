@@ -21,12 +21,16 @@ class PageLedger(Ledger):
         self._changing = RLock()
         self._in = self._out = 0
         self._most_in = self._most_out = 0
+        self._told_in = self._told_out = 0
         self._just_ended: list[Entry] = []
         self._told: dict[Entry, tuple[int, int]] = {}
 
     def allow(self, most_in: int, most_out: int) -> None:
-        """Let so many bytes in and out from now on, whatever was left of the operation before."""
-        self._most_in, self._most_out = self._in + most_in, self._out + most_out
+        """Let so many bytes in and out from now on, whatever was left of the operation before.
+
+        What came after that had ended is told with this one, and counts as a part of it.
+        """
+        self._most_in, self._most_out = self._told_in + most_in, self._told_out + most_out
 
     @property
     def is_spent(self) -> bool:
@@ -36,7 +40,7 @@ class PageLedger(Ledger):
     def since(self) -> Network:
         """Return what was moved since this was last asked: by connections that ended, and by those that live on."""
         with self._changing:
-            alive = tuple(self._open)
+            alive = tuple(entry for entry in self._open if entry.host)  # another has not said yet where it goes
             told, self._told = self._told, {entry: (entry.bytes_in, entry.bytes_out) for entry in alive}
             ended, self._just_ended = self._just_ended, []
         sums: dict[Destination, Destination] = {}
@@ -53,7 +57,9 @@ class PageLedger(Ledger):
                 bytes_in=known.bytes_in + bytes_in - told_in,
                 bytes_out=known.bytes_out + bytes_out - told_out,
             )
-        return Network(tuple(sums.values()))
+        network = Network(tuple(sums.values()))
+        self._told_in, self._told_out = self._told_in + network.bytes_in, self._told_out + network.bytes_out
+        return network
 
     # --- in the proxy's thread ---
 

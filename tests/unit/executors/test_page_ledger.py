@@ -45,5 +45,27 @@ def test_nothing_passes_before_an_operation_allows_it_and_no_more_than_it_allows
     ledger.received(entry, ledger.may_receive(7))
     ledger.sent(entry, ledger.may_send(9))
     assert (ledger.may_receive(7), ledger.may_send(1), ledger.is_spent) == (3, 0, True)
+    ledger.since()
     ledger.allow(10, 10)  # not on top of what was left
     assert (ledger.may_receive(100), ledger.may_send(100), ledger.is_spent) == (10, 10, False)
+
+
+def test_what_comes_after_an_operation_counts_as_a_part_of_the_next() -> None:
+    ledger = PageLedger()
+    entry = ledger.begin(Entry("a.test", 80))
+    ledger.allow(10, 10)
+    ledger.received(entry, 4)
+    assert ledger.since().bytes_in == 4
+    ledger.received(entry, 3)
+    ledger.allow(10, 10)
+    ledger.received(entry, ledger.may_receive(100))
+    assert (ledger.since().bytes_in, ledger.is_spent) == (10, True)
+
+
+def test_a_connection_that_has_not_said_where_it_goes_is_told_when_it_has() -> None:
+    ledger = PageLedger()
+    entry = ledger.begin(Entry("", 0))
+    assert ledger.since().destinations == ()
+    entry.host, entry.port = "a.test", 80
+    ledger.end(entry)
+    assert [(place.host, place.count) for place in ledger.since().destinations] == [("a.test", 1)]
