@@ -35,6 +35,7 @@ _GRACE_SECONDS: Final = 3.0
 _INTERRUPTED: Final = "is interrupted by another navigation"
 _MOST_INTERRUPTIONS: Final = 5
 """By the page that is left: one that was refused is still about to show that it was."""
+_SETTLE_SECONDS: Final = 0.5
 _STIR_SECONDS: Final = 0.5
 """Within which a click leads somewhere, if it does."""
 
@@ -187,18 +188,17 @@ class ChromiumTab:
             except Error as error:
                 if _INTERRUPTED not in error.message:
                     raise
-                await self._settle(until)
+                await self._settle()
             else:
                 return await self._arrived(response, until)
         raise TimedOut("the page before this one does not let go", reason="read_timeout")
 
-    async def _settle(self, until: float) -> None:
-        """Let what interrupted us come to its end, which may be our own navigation, begun before an error page came."""
+    async def _settle(self) -> None:
+        """Let the navigation that we began, and an error page overtook, arrive: it would overtake the next one too."""
         from playwright.async_api import TimeoutError as NotInTime
 
-        left = until - asyncio.get_running_loop().time()
         with contextlib.suppress(NotInTime):
-            await self._room.page.wait_for_load_state("load", timeout=max(1.0, left * 1000 / _MOST_INTERRUPTIONS))
+            await self._room.page.wait_for_event("framenavigated", timeout=_SETTLE_SECONDS * 1000)
 
     async def _arrived(self, response: Response | None, until: float) -> Opened:
         """Wait until the page has loaded, or its time is over, and say what became of it."""
