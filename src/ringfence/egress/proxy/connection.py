@@ -11,11 +11,11 @@ from typing import Final
 
 from ringfence.egress.proxy import hello, messages
 from ringfence.egress.proxy.chunks import Chunks
-from ringfence.egress.proxy.exchange import CONTINUE, Exchange
+from ringfence.egress.proxy.exchange import CONTINUE, Exchange, head_of_answer
 from ringfence.egress.proxy.inspection import Inspection
 from ringfence.egress.proxy.ledger import MOST_IN_ALL
 from ringfence.egress.proxy.meter import Meter, spent
-from ringfence.egress.proxy.refusal import BAD_GATEWAY, BAD_REQUEST, BUSY, FORBIDDEN, Refusal, answer
+from ringfence.egress.proxy.refusal import BAD_REQUEST, BUSY, FORBIDDEN, Refusal, answer
 from ringfence.egress.proxy.rules import Rules
 from ringfence.egress.proxy.secure import SecureWire
 from ringfence.egress.proxy.upstream import Dialler
@@ -24,8 +24,6 @@ from ringfence.operation.target import Target
 
 _log = logging.getLogger(__name__)
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
-_SWITCHING, _FINAL = 101, 200
-_MOST_HEADS_BEFORE_ANSWER: Final = 8
 
 
 class Connection:
@@ -147,18 +145,7 @@ class Connection:
             raise _ended_early() if self._meter.ledger.may_send(1) else spent()
 
     async def _answer(self, host: Wire, method: str) -> None:
-        for _ in range(_MOST_HEADS_BEFORE_ANSWER):
-            head = await host.read_until(messages.END_OF_HEAD, messages.MOST_HEAD_BYTES)
-            if head is None:
-                raise Refusal(BAD_GATEWAY, "answer", "the host ended without an answer")
-            self._meter.count_in(len(head), whole=True)
-            response = messages.read_response(head)
-            if response.status == _SWITCHING:
-                raise Refusal(BAD_GATEWAY, "answer", "the host changes to a protocol that nobody asked for")
-            if response.status >= _FINAL:
-                break
-        else:
-            raise Refusal(BAD_GATEWAY, "answer", "the host keeps announcing an answer")
+        response = await head_of_answer(host, self._meter)
         self._has_answer = True
         await self._client.send(messages.answered(response))
         length = messages.answer_length(method, response)

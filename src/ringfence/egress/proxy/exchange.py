@@ -145,7 +145,7 @@ class Exchange:
     # --- back to the client ---
 
     async def _answer(self, host: Wire, request: messages.Request, known_there: tuple[Loan, ...]) -> bool:
-        response = await self._head_of_answer(host)
+        response = await head_of_answer(host, self._meter)
         framing = messages.answer_framing(request.method, response)
         if known_there:
             response = hidden(response, known_there)
@@ -169,19 +169,6 @@ class Exchange:
         self.has_answer = False
         return stays
 
-    async def _head_of_answer(self, host: Wire) -> messages.Response:
-        for _ in range(_MOST_HEADS_BEFORE_ANSWER):
-            head = await host.read_until(messages.END_OF_HEAD, messages.MOST_HEAD_BYTES)
-            if head is None:
-                raise Refusal(BAD_GATEWAY, "answer", "the host ended without an answer")
-            self._meter.count_in(len(head), whole=True)
-            response = messages.read_response(head)
-            if response.status == _SWITCHING:
-                raise Refusal(BAD_GATEWAY, "answer", "the host changes to a protocol that nobody asked for")
-            if response.status >= _FINAL:
-                return response
-        raise Refusal(BAD_GATEWAY, "answer", "the host keeps announcing an answer")
-
     async def _content(self, host: Wire, framing: messages.Framing | None) -> AsyncIterator[bytes]:
         """Read the body of an answer, without what frames it."""
         chunks = Chunks(bare=True) if framing is not None and framing.chunked else None
@@ -199,6 +186,25 @@ class Exchange:
             yield data[:allowed] if chunks is None else chunks.feed(data[:allowed])
             if allowed < len(data):
                 raise spent()
+
+
+async def head_of_answer(host: Wire, meter: Meter) -> messages.Response:
+    """Read the head of what a host finally says.
+
+    Raises:
+        Refusal: It says nothing, only ever announces it, or would go over to another protocol.
+    """
+    for _ in range(_MOST_HEADS_BEFORE_ANSWER):
+        head = await host.read_until(messages.END_OF_HEAD, messages.MOST_HEAD_BYTES)
+        if head is None:
+            raise Refusal(BAD_GATEWAY, "answer", "the host ended without an answer")
+        meter.count_in(len(head), whole=True)
+        response = messages.read_response(head)
+        if response.status == _SWITCHING:
+            raise Refusal(BAD_GATEWAY, "answer", "the host changes to a protocol that nobody asked for")
+        if response.status >= _FINAL:
+            return response
+    raise Refusal(BAD_GATEWAY, "answer", "the host keeps announcing an answer")
 
 
 def _end_of(chunks: Chunks) -> bytes:
