@@ -99,10 +99,17 @@ class MemorySink:
     records: list[Members] = field(default_factory=list)
     documents: dict[str, Document] = field(default_factory=dict)
 
+    async def note(self, ev: Members, documents: Sequence[Document] = ()) -> None:
+        """Keep the beginning of an execution that nobody looks for yet."""
+        await self.begin(ev, documents)
+
     async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Keep the beginning of an execution, and the documents that it names."""
         self.records.append(ev)
         self.documents.update((document.digest, document) for document in documents)
+
+    async def on_disk(self) -> None:
+        """Return at once: nothing is kept longer than this process."""
 
     async def end(self, ev: Members, also: AlsoWrite | None = None) -> None:
         """Keep the end of an execution; there is no transaction that `also` could write in."""

@@ -227,9 +227,9 @@ class Orchestrator:
         scope = scope or profile.call_id or names.exec_id
         if standing.own is not None:
             await self._tainting().mark(standing, begun)
-        cancelled = Event()
-        later: list[Callable[[], None]] = []
-        beginning = Beginning(self._evidence, begun, papers_of(profile).documents)
+        cancelled, later = Event(), list[Callable[[], None]]()
+        papers = papers_of(profile).documents
+        beginning = Beginning(self._evidence, begun, papers, is_announced=exec_id is not None)
         ctx = ExecCtx(
             names.exec_id,
             profile,
@@ -239,6 +239,7 @@ class Orchestrator:
             envelope_id=names.envelope_id,
             evidence=self._evidence,
             begin=beginning.write,
+            note=beginning.note,
             afterwards=later.append,
             cancelled=cancelled.is_set,
             attached=attached,
@@ -300,7 +301,7 @@ class Orchestrator:
                 ctx = await metering.reserve(ctx)
                 metering.handed_over()
             outcome = await _carried_out(executor, ctx, operation)
-            beginning.require_written()
+            await beginning.require_written()
         except RingfenceError as error:
             if not beginning.has_failed:  # then nothing has begun that could end
                 await beginning.write()
