@@ -31,7 +31,7 @@ class Rising(Enum):
     __hash__ = object.__hash__
 
     def __str__(self) -> str:
-        return str(self.value)
+        return str(self._value_)
 
 
 class RiskLevel(Rising):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from threading import Event
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
@@ -227,7 +226,7 @@ class Orchestrator:
         scope = scope or profile.call_id or names.exec_id
         if standing.own is not None:
             await self._tainting().mark(standing, begun)
-        cancelled = Event()
+        over = [False]
         later: list[Callable[[], None]] = []
         beginning = Beginning(self._evidence, begun, papers_of(profile).documents)
         ctx = ExecCtx(
@@ -240,13 +239,13 @@ class Orchestrator:
             evidence=self._evidence,
             begin=beginning.write,
             afterwards=later.append,
-            cancelled=cancelled.is_set,
+            cancelled=lambda: over[0],
             attached=attached,
         )
         try:
             outcome = await self._recorded(executor, ctx, operation, beginning)
         finally:
-            cancelled.set()
+            over[0] = True
             for act in later:
                 act()
         if standing.told is not None:
