@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -142,8 +143,7 @@ class CodeExecutor:
                 keeper.invalidate(spec)
                 continue
             finally:
-                # burying it and parking another takes the interpreter, which the end of this run needs first
-                ctx.afterwards(partial(keeper.release, worker))
+                ctx.afterwards(partial(_give_back, keeper, worker))
             if harvest.changed and spec.session_id is not None:
                 keeper.invalidate(spec)
             return result
@@ -190,6 +190,14 @@ async def _fresh_worker(keeper: Keeper, spec: WorkerSpec, begin: Begin | None) -
     keeper.release(worker)
     keeper.invalidate(spec)
     return await keeper.lease(spec)
+
+
+def _give_back(keeper: Keeper, worker: Worker) -> None:
+    """Give a used worker back when the loop turns next.
+
+    Burying it and parking another takes the interpreter, which the end of the run needs first, and then its caller.
+    """
+    asyncio.get_running_loop().call_soon(keeper.release, worker)
 
 
 def require_terminal(language: Language) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from threading import Event
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
@@ -227,7 +226,8 @@ class Orchestrator:
         scope = scope or profile.call_id or names.exec_id
         if standing.own is not None:
             await self._tainting().mark(standing, begun)
-        cancelled, later = Event(), list[Callable[[], None]]()
+        over = [False]
+        later: list[Callable[[], None]] = []
         papers = papers_of(profile).documents
         beginning = Beginning(self._evidence, begun, papers, is_announced=exec_id is not None)
         ctx = ExecCtx(
@@ -241,13 +241,13 @@ class Orchestrator:
             begin=beginning.write,
             note=beginning.note,
             afterwards=later.append,
-            cancelled=cancelled.is_set,
+            cancelled=lambda: over[0],
             attached=attached,
         )
         try:
             outcome = await self._recorded(executor, ctx, operation, beginning)
         finally:
-            cancelled.set()
+            over[0] = True
             for act in later:
                 act()
         if standing.told is not None:

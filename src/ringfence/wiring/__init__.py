@@ -418,6 +418,6 @@ def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalA
 
     def issue(snapshot: PolicySnapshot, tool: str, role: str | None, call_id: str, caller: Caller) -> Grant:
         call = ProposedCall(caller.tenant, caller.subject_id, tool, call_id)
-        return issuer.issue(snapshot, call, role=role).grant
+        return issuer.grant(snapshot, call, role=role)
 
     return LocalAuthority(policy, issue)

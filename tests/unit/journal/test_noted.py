@@ -222,10 +222,8 @@ def test_what_happened_is_owed_with_its_beginning_while_nothing_can_be_written(
     assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
 
 
-@contextlib.contextmanager
 def _refusing(_wait: float | None = None, *, on_disk: bool = True) -> Any:
     raise Unavailable(f"no, whether {on_disk} or not")
-    yield
 
 
 def test_a_transaction_that_was_kept_after_all_is_not_written_twice(
