@@ -51,15 +51,15 @@ class Mold:
                 finally:  # whatever it is: it must not go on as the zygote whose copy it is
                     os._exit(1)
 
-    def birth(self, spec: dict[str, Any], init: int, inside: list[int]) -> int:
-        """Fork a worker that settles in the pid namespace behind the pidfd `init`, and return its pid.
+    def birth(self, spec: dict[str, Any], processes: int, inside: list[int]) -> int:
+        """Fork a worker into the pid namespace `processes`, with copies of the descriptors `inside`; return its pid.
 
         Raises:
             OSError: It could not be forked.
             MoldLost: The mold is gone.
         """
         self._settling.prepare(spec)
-        pid = int(self._ask(self._settling.sheet, array.array("i", [init, *inside])))
+        pid = int(self._ask(self._settling.sheet, array.array("i", [processes, *inside])))
         if pid < 0:
             raise OSError(-pid, f"no worker could be forked: {os.strerror(-pid)}")
         self._alive += 1

@@ -32,30 +32,34 @@ _MOST_KINDS = 16
 class Run:
     """A box that is in use: its idle init, its worker, and whom to tell about the end."""
 
-    def __init__(self, init: int, status: int) -> None:
-        """Open now whatever the end of the run will need: it must be told also when no more can be opened."""
+    def __init__(self, init: int) -> None:
+        """Begin with the init, in the pid namespace that the next child of this process is born in."""
         self.init = init
         self.told = False
-        self.worker_pidfd = -1
         self._born: tuple[mold.Mold, int] | None = None
         self._opened: list[int] = []
+
+    def populate(self, by: mold.Mold, spec: dict[str, Any], status: int, inside: list[int]) -> None:
+        """Have the worker forked, with copies of the descriptors `inside`; its end will be told on `status`.
+
+        Whatever that will need is opened now: it must be told also when no more can be opened.
+        """
+        self.status = self._keep(os.dup(status))
+        self.init_pidfd = self._keep(os.pidfd_open(self.init))
+        children = f"/proc/{self.init}/task/{self.init}/children"
+        self._children = self._keep(os.open(children, os.O_RDONLY | os.O_CLOEXEC))
+        # not by the init's pidfd: until it has begun its program it counts as this process, which is closed to others
+        processes = os.open("/proc/self/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.status = self._keep(os.dup(status))
-            self.init_pidfd = self._keep(os.pidfd_open(init))
-            self._children = self._keep(os.open(f"/proc/{init}/task/{init}/children", os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:
-            self.release()
-            raise
+            worker = by.birth(spec, processes, inside)
+        finally:
+            os.close(processes)
+        self._born = by, worker
+        self.worker_pidfd = self._keep(os.pidfd_open(worker))
 
     def _keep(self, fd: int) -> int:
         self._opened.append(fd)
         return fd
-
-    def populate(self, by: mold.Mold, spec: dict[str, Any], inside: list[int]) -> None:
-        """Have the worker forked, with copies of the descriptors `inside`."""
-        worker = by.birth(spec, self.init_pidfd, inside)
-        self._born = by, worker
-        self.worker_pidfd = self._keep(os.pidfd_open(worker))
 
     def tell(self) -> None:
         """Take the worker's end from its mold and pass it on."""
@@ -151,20 +155,14 @@ class Zygote:
         by = self._mold(spec)
         kernel.unshare(kernel.CLONE_NEWPID)
         try:
-            init = os.posix_spawn(template.IDLE, ["init"], {})
+            run = Run(os.posix_spawn(template.IDLE, ["init"], {}))
+            try:
+                run.populate(by, spec, status, inside)
+            except OSError:
+                run.undo()
+                raise
         finally:
             kernel.setns(self._own_processes, kernel.CLONE_NEWPID)
-        try:
-            run = Run(init, status)
-        except OSError:
-            os.kill(init, signal.SIGKILL)
-            os.waitpid(init, 0)
-            raise
-        try:
-            run.populate(by, spec, inside)
-        except OSError:
-            run.undo()
-            raise
         return run
 
     def _mold(self, spec: dict[str, Any]) -> mold.Mold:
