@@ -15,10 +15,12 @@ from ringfence.errors import InvalidRequest, RuntimeMissing
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 16
+_MENDING = "indent with spaces, close what was opened, and put text with special characters in quotes"
 
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
-_WHOLE = re.compile(r"[-+]?[0-9]{1,15}\Z")
-_REAL = re.compile(r"[-+]?[0-9]{1,15}\.[0-9]{1,15}\Z")
+# 010 is eight to some and ten to others: it stays text, which no number is read from
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,14})\Z")
+_REAL = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,14})\.[0-9]{1,15}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +60,21 @@ def read_yaml(content: bytes) -> Node:
             fix="pip install 'ringfence[law]'",
         ) from None
     if len(content) > MAX_BYTES:
-        raise YamlInvalid(f"the document is larger than {MAX_BYTES} bytes", 1, 1)
+        raise YamlInvalid(f"the document is larger than {MAX_BYTES} bytes", 1, 1, "leave out what it does not need")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise YamlInvalid("the document is not UTF-8", content.count(b"\n", 0, error.start) + 1, 1) from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise YamlInvalid("the document is not UTF-8", line, 1, "save it as UTF-8") from None
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Composer(yaml.parse(text, Loader=loader)).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise YamlInvalid(error.problem or "this is not YAML", line, column) from None
+        raise YamlInvalid(error.problem or "this is not YAML", line, column, _MENDING) from None
     except yaml.YAMLError as error:
-        raise YamlInvalid(str(error).splitlines()[0], 1, 1) from None
+        raise YamlInvalid(str(error).splitlines()[0], 1, 1, _MENDING) from None
 
 
 class _Composer:
