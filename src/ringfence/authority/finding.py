@@ -68,7 +68,7 @@ def refuse_errors(findings: Iterable[Finding], *, reason: str) -> None:
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     place = f"{first.file}:{first.line}: " if first.line else ""
     raise InvalidRequest(
-        f"{place}{first.path}: {first.message}{more}",
+        f"{place}{first.path}{': ' if first.path else ''}{first.message}{more}",
         reason=reason,
         fix=first.fix or None,
         rule=first.rule,

@@ -43,6 +43,11 @@ _Found = Iterator[tuple[Severity, str, str, str, str, int]]
 def _roles(policy: Policy, skills: Collection[str] | None) -> _Found:
     for name, role in policy.roles.items():
         path = f"policies.agent_roles.{name}"
+        if name == "default" or not name or name != name.strip():
+            yield (
+                Severity.ERROR, "reserved_name", path, f"{name!r} cannot be the name of a role",
+                "call it something else: 'inherits: default' means policies.default", role.line(),
+            )  # fmt: skip
         if role.inherits is not None and role.inherits not in policy.roles:
             yield (
                 Severity.ERROR, "unknown_role", f"{path}.inherits", f"there is no role {role.inherits!r}",

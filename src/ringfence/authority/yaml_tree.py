@@ -1,7 +1,7 @@
 """YAML as a plain tree that knows its lines, read event by event: nothing is constructed, nothing is repeated.
 
-Stricter than YAML: one document, no anchors (so no bombs), no tags (so no objects), no key twice, and the words of
-YAML 1.2, where `no` and `on` are text.
+Stricter than YAML: one document, no anchors (so no bombs), no tags (so no objects), no key twice, nothing that cannot
+be seen, and the words of YAML 1.2, where `no` and `on` are text.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 16
 _MENDING = "indent with spaces, close what was opened, and put text with special characters in quotes"
 
+# Line ends that editors do not show, letters without width, and what turns the direction of reading: whoever looks the
+# document over must see what we read.
+_UNSEEN = re.compile("[\\x85\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff]")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
 # 010 is eight to some and ten to others: it stays text, which no number is read from
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,14})\Z")
@@ -66,6 +69,11 @@ def read_yaml(content: bytes) -> Node:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise YamlInvalid("the document is not UTF-8", line, 1, "save it as UTF-8") from None
+    unseen = _UNSEEN.search(text)
+    if unseen is not None:
+        line = text.count("\n", 0, unseen.start()) + 1
+        column = unseen.start() - text.rfind("\n", 0, unseen.start())
+        raise YamlInvalid(f"there is U+{ord(unseen[0]):04X}, which nobody sees", line, column, "remove it")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Composer(yaml.parse(text, Loader=loader)).document()

@@ -53,6 +53,11 @@ def place(finding: Finding) -> tuple[str, str, int]:
         (b"mode: \xff\n", 1, "not UTF-8"),
         (b"a: " + b"[" * 40 + b"]" * 40, 1, "nested deeper"),
         (b"x\ty: \x00", 1, ""),
+        ("mode: cowork\n# \u0085security_mode: permissive\n".encode(), 2, "U+0085"),
+        ("mode: cowork \u2028security_mode: permissive\n".encode(), 1, "U+2028"),
+        ("policies: {default: {denied_paths: ['a\u200bb']}}".encode(), 1, "U+200B"),
+        ("mode: ask # \u202e krowoc :edom\n".encode(), 1, "U+202E"),
+        ("mode: ask\ufeff\n".encode(), 1, "U+FEFF"),
     ],
 )  # fmt: skip
 def test_what_is_not_plain_yaml_is_refused_with_its_line(content: bytes, line: int, says: str) -> None:
@@ -575,6 +580,9 @@ def test_a_tool_of_another_spelling_is_told_which_one_was_meant() -> None:
         ("tests:\n  - {tool: code_run}\n", 2),
         ("tests:\n  - {tool: code_run, op: {op: nothing}, expect: allow}\n", 2),
         ("taint: {reach: moon}", 1),
+        ("policies:\n  agent_roles:\n    default: {tools: [code_run]}\n", 3),
+        ("policies:\n  agent_roles:\n    'admin ': {tools: [code_run]}\n", 3),
+        ("policies:\n  agent_roles:\n    '': {tools: [code_run]}\n", 3),
         ("ceilings:\n  max_memory: lots\n", 2),
         ("security_mode: paranoid", 1),
     ],
