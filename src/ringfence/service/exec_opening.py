@@ -43,6 +43,7 @@ def open_execs(house: House) -> Execs:
         drain_seconds=house.settings.drain_seconds,
         manager_under=runs_under,
         standing=Standing(house),
+        shows=lambda who: house.manager.engine.authority.shows_output(who.role),
     )
 
 

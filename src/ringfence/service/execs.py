@@ -23,7 +23,7 @@ from ringfence.service.calls import GrantShown
 from ringfence.service.events import Ring, forgotten
 from ringfence.service.exec_finder import LIVE, Finder, Page, Position, Question
 from ringfence.service.exec_form import ExecForm, require_trusted_preload
-from ringfence.service.exec_lookup import Lookup, sees
+from ringfence.service.exec_lookup import Lookup, sees, shows_everything
 from ringfence.service.exec_store import ExecStore, Promised, key_digest
 from ringfence.service.exec_views import View
 from ringfence.service.live import Live, claim_by, too_heavy
@@ -86,6 +86,7 @@ class Execs:
         longest_wait: float = LONGEST_WAIT_SECONDS,
         manager_under: ManagerUnder | None = None,
         standing: Standing | None = None,
+        shows: Callable[[Principal], bool] = shows_everything,
     ) -> None:
         """Nothing runs before `start`, and nothing is opened."""
         self._manager_for = manager_for
@@ -95,7 +96,7 @@ class Execs:
         self._store = store
         self._finder = finder
         self._recent = Recent()
-        self._lookup = Lookup(finder, store, self._recent)
+        self._lookup = Lookup(finder, store, self._recent, shows)
         self._clock = clock
         self._identifiers = identifiers
         self._admission = Admission(caps or Caps())
@@ -225,7 +226,7 @@ class Execs:
 
             return Stream(live.ring, conclusion)
         view = await asyncio.to_thread(self._lookup.view, who, exec_id)
-        known = self._recent.find(exec_id)
+        known = self._recent.find(exec_id) if self._lookup.shows(who) else None
         ring = forgotten(view["status"], after) if known is None else known.ring
 
         async def conclude() -> View | RingfenceError:
