@@ -25,8 +25,8 @@ _EXPECTED, _RESULT, _WIDTH = 7, 8, 9  # the longs of a row: number, arguments, t
 _LONG = ctypes.sizeof(ctypes.c_long)
 
 # run(table, rows) answers how many rows were left. The one call that returns twice, clone, is for the anchor: there the
-# second return takes a session of its own, closes every descriptor and sleeps for good, without a stack, on nothing but
-# these instructions.
+# second return takes a session of its own, closes every descriptor (where the kernel has no call for all of them, the
+# first 16) and sleeps for good, without a stack, on nothing but these instructions.
 _CODE = {
     "x86_64": bytes.fromhex(
         "53"  # push rbx
@@ -69,6 +69,13 @@ _CODE = {
         "31d2"  # xor edx, edx
         "b8b4010000"  # mov eax, 0x1b4
         "0f05"  # syscall
+        "85c0"  # test eax, eax
+        "7410"  # je rest
+        "bf0f000000"  # mov edi, 0xf
+        "b803000000"  # closing: mov eax, 0x3
+        "0f05"  # syscall
+        "ffcf"  # dec edi
+        "79f5"  # jns closing
         "b822000000"  # rest: mov eax, 0x22
         "0f05"  # syscall
         "ebf7"  # jmp rest
@@ -106,6 +113,13 @@ _CODE = {
         "020080d2"  # mov x2, #0x0
         "883680d2"  # mov x8, #0x1b4
         "010000d4"  # svc #0x0
+        "e00000b4"  # cbz x0, rest
+        "e90180d2"  # mov x9, #0xf
+        "e00309aa"  # closing: mov x0, x9
+        "280780d2"  # mov x8, #0x39
+        "010000d4"  # svc #0x0
+        "290500f1"  # subs x9, x9, #0x1
+        "85ffff54"  # b.pl closing
         "000080d2"  # rest: mov x0, #0x0
         "010080d2"  # mov x1, #0x0
         "020080d2"  # mov x2, #0x0
