@@ -183,6 +183,8 @@ LIMIT_KEYS: dict[str, tuple[str, Read]] = {
     "max_files": ("max_files", _count),
     "max_depth": ("max_depth", _count),
     "max_concurrency": ("max_concurrency", _count),
+    "max_changed_paths": ("changed_paths", _count),
+    "max_changed_bytes": ("changed_bytes", size),
 }
 KEY_OF_LIMIT = {limit: key for key, (limit, _) in LIMIT_KEYS.items()}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Isolation, Profile
-from ringfence.capability.limits import Limits
+from ringfence.capability.limits import Limits, too_much
 from ringfence.dataclass import replace
 from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable, RingfenceError
 from ringfence.executors.beside import in_a_thread, while_wanted
@@ -307,6 +307,9 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, pr
         more = len(harvest.changes.denied) - 1
         error = f"the policy lets nobody change work/{harvest.changes.denied[0]}{f' and {more} more' if more else ''}"
         status, code, reason = Status.DENIED, "SANDBOX.CAPABILITY_BLOCKED", "change_denied"
+    elif harvest.changes.excess is not None and status in (Status.SUCCEEDED, Status.FAILED):
+        error = too_much(harvest.changes.excess, (limits.changed_paths, limits.changed_bytes))
+        status, code, reason = Status.DENIED, "SANDBOX.CAPABILITY_BLOCKED", "changes_too_large"
     exit_code = ending.exit_code
     if ending.signal is not None and ending.killed_by is None:
         exit_code = 128 + ending.signal
