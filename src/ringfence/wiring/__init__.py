@@ -33,6 +33,7 @@ from ringfence.journal.noted import Noted
 from ringfence.journal.room import require_room
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Clock, Taints
+from ringfence.stores.guests import Guests
 from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
@@ -98,6 +99,7 @@ class Engine:
     background: Once[Registry] | None = None
     ways_out: Once[WaysOut] | None = None
     browsers: Once[Browsers] | None = None
+    guests: Guests | None = None
 
     def processes(self) -> Registry:
         """Return the processes that run in the background.
@@ -156,6 +158,7 @@ def build(settings: Settings) -> Engine:
     }
     service = settings.budget_service
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
+    guests = Guests(Keepsakes(settings.files_home, content_store_of(settings.home)))
     orchestrator = Orchestrator(
         executors,
         TimeOrdered(),
@@ -163,12 +166,12 @@ def build(settings: Settings) -> Engine:
         clock,
         admission,
         journal,
-        keep=Keepsakes(settings.files_home, content_store_of(settings.home)),
+        keep=guests,
         always_metered=service is not None,
         taints=Once(lambda: make_taints(database)),
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out, browsers)
+    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out, browsers, guests)
 
 
 def make_browsers(ways_out: WaysOut) -> Browsers:
