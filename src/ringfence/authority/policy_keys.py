@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from ringfence.authority.levels import Commit, FilesystemAccess, IsolationLevel, NetMode, RiskLevel
 from ringfence.authority.units import seconds, size
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 _E = TypeVar("_E", bound=Enum)
 Read = Callable[[Any], Any]
 
-_ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?\Z")
-_MIME = re.compile(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+|\*)\Z")
-_GPU = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_ENVIRONMENT = pattern(r"[A-Za-z_][A-Za-z0-9_]*\*?\Z")
+_MIME = pattern(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+|\*)\Z")
+_GPU = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 def flag(value: object) -> bool:

@@ -10,7 +10,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
 from ringfence import operation as operations
-from ringfence.attachment import Attachment
 from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
@@ -39,6 +38,7 @@ from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome,
 from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, Taints
 
 if TYPE_CHECKING:
+    from ringfence.attachment import Attachment
     from ringfence.budgets.admission import Admission
     from ringfence.operation.brokered import ByBroker, ProcExec
     from ringfence.operation.form import Operation
