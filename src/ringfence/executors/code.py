@@ -106,7 +106,7 @@ class CodeExecutor:
         job = Job(*program, profile.limits, most_output, cwd, masks, profile.tenant)
         if is_made_for_the_run(spec) and not keeper.is_ready(spec):
             await ctx.begun()
-        begin = ctx.begin if shows_itself(ctx, operation) else ctx.note
+        begin = ctx.begin if shows_itself(ctx, operation) else ctx.note or ctx.begin
         for _ in range(_ATTEMPTS):
             worker = await _fresh_worker(keeper, spec, begin)
             try:
