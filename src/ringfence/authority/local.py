@@ -83,6 +83,11 @@ class LocalAuthority:
         """Whether the policy lets the role use the tool at all; what for, only a profile tells."""
         return self._policy().view(tool, role).refusal is None
 
+    def shows_output(self, role: str | None) -> bool:
+        """Whether the policy of the moment shows the role what programs and files say."""
+        policy = self._policy()
+        return all(policy.view(tool, role).output_inline for tool in ("code_run", "shell_exec", "file_read"))
+
     def profile(
         self,
         operation: Operation,

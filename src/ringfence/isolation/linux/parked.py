@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field
 from ringfence.isolation.capture import Capture, Listener, mask
@@ -27,6 +26,7 @@ from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, Wo
 from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from ringfence.attachment import Attachment
     from ringfence.isolation.linux.attached import Attached
 
 
