@@ -99,7 +99,7 @@ class ParkedWorker:
             raise WorkerLost("a worker serves one run")
         self._used = True
         self.meter.begin(job.limits)
-        # First of all, and all but its last byte: the worker wakes up on its core while the disk takes down on this one
+        # First of all, and all but its last byte: the worker wakes up on its core while it is written down on this one
         # that it begins. Until that byte comes there is no job.
         message = self._message(job, attached)
         withheld = 0 if begin is None else 1
