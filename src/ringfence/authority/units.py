@@ -29,7 +29,11 @@ def size(text: object) -> int:
     Raises:
         InvalidRequest: It is not a number with one of these units, or not above zero.
     """
-    return int(_read(text, _BYTES, "a size", "write it as 64KB, 512MB or 2GB"))
+    fix = "write it as 64KB, 512MB or 2GB"
+    amount = int(_read(text, _BYTES, "a size", fix))
+    if amount < 1:
+        raise InvalidRequest(f"{str(text)[:50]!r} is less than a byte", reason="invalid_unit", fix=fix)
+    return amount
 
 
 def _read(text: object, units: dict[str, float] | dict[str, int], what: str, fix: str) -> float:
