@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,6 +85,17 @@ def begun_in(started: Ahead) -> ParkedWorker:
     return started.backend._begun[1].result()
 
 
+@contextlib.contextmanager
+def ends_with_it(worker: ParkedWorker) -> Iterator[None]:
+    """Wait, after what is done inside, until the kernel has ended the worker; it is killed, and that takes a moment."""
+    watched = os.pidfd_open(worker.worker_pid)
+    try:
+        yield
+        assert select.select([watched], [], [], 10)[0] == [watched]
+    finally:
+        os.close(watched)
+
+
 def test_a_worker_that_was_parked_ahead_is_the_first_that_is_given_out_and_only_once(
     started: Ahead, tmp_path: Path
 ) -> None:
@@ -104,30 +117,27 @@ def test_a_run_that_needs_another_worker_does_not_get_it_and_it_goes_with_the_ba
 ) -> None:
     begun = begun_in(started)
     backend = backend_in(tmp_path)
-    try:
-        other = backend.start(WorkerSpec(pids=17))
-        assert other.sandbox_id != begun.sandbox_id
-        other.discard()
-        assert Path(f"/proc/{begun.worker_pid}").exists()
-    finally:
-        backend.close()
-    assert not Path(f"/proc/{begun.worker_pid}").exists()
+    with ends_with_it(begun):
+        try:
+            other = backend.start(WorkerSpec(pids=17))
+            assert other.sandbox_id != begun.sandbox_id
+            other.discard()
+        finally:
+            backend.close()
 
 
 def test_an_engine_with_limits_of_its_own_has_another_backend(started: Ahead, tmp_path: Path) -> None:
     begun = begun_in(started)
-    backend = wiring.box.native_backend(wiring.Settings(home=tmp_path, limits=Limits(memory_bytes=64 << 20)))
-    try:
-        assert backend is not started.backend
-        assert not Path(f"/proc/{begun.worker_pid}").exists()
-    finally:
-        backend.close()
+    with ends_with_it(begun):
+        backend = wiring.box.native_backend(wiring.Settings(home=tmp_path, limits=Limits(memory_bytes=64 << 20)))
+    assert backend is not started.backend
+    backend.close()
 
 
 def test_a_worker_that_nobody_takes_over_is_gone(started: Ahead) -> None:
     begun = begun_in(started)
-    ahead._let_go_of_all()
-    assert not Path(f"/proc/{begun.worker_pid}").exists()
+    with ends_with_it(begun):
+        ahead._let_go_of_all()
 
 
 def test_what_is_wrong_is_told_to_the_first_who_asks_for_a_worker(tmp_path: Path) -> None:
