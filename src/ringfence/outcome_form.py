@@ -31,6 +31,7 @@ from ringfence.outcome import (
 Form = Mapping[str, Any]
 ArtifactOf = Callable[[str, int, str], Artifact]
 """Makes the artifact whose path, size and digest are known, and whose bytes are elsewhere."""
+_AMOUNTS: Final = tuple(field.name for field in fields(Budget))
 _T = TypeVar("_T")
 
 
@@ -67,7 +68,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "exec_id": result.exec_id,
         "evidence_id": result.evidence_id,
         "out": dict(result.out),
-        "used": asdict(result.used),
+        "used": _amounts(result.used),
         "notes": list(result.notes),
         "pending": None if result.pending is None else result.pending.to_dict(),
         "network": None if result.network is None else _plain(asdict(result.network)),
@@ -101,13 +102,17 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
     return form
 
 
+def _amounts(used: Budget) -> dict[str, Any]:
+    return {name: getattr(used, name) for name in _AMOUNTS}  # numbers, which need no copying
+
+
 def broker_form(outcome: BrokerOutcome) -> dict[str, Any]:
     """Return what came of a brokered operation as plain JSON values, its content among them."""
     return {
         "operation": outcome.operation,
         "out": _plain(outcome.out),
         "content_b64": None if outcome.content is None else base64.b64encode(outcome.content).decode(),
-        "used": asdict(outcome.used),
+        "used": _amounts(outcome.used),
         "effects": [{"kind": effect.kind, "meta": dict(effect.meta)} for effect in outcome.effects],
         "exec_id": outcome.exec_id,
         "evidence_id": outcome.evidence_id,
