@@ -156,6 +156,8 @@ class FileChanges:
     """Whether a session kept what was written; false where it is denied, pending, or would outgrow its quota."""
     denied: tuple[str, ...] = ()
     """What of it the policy lets nobody change."""
+    excess: tuple[int, int] | None = None
+    """How many paths and bytes a run changed, where that was more than one may."""
 
 
 @dataclass(frozen=True, slots=True)

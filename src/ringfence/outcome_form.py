@@ -93,6 +93,7 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
         "complete": changes.complete,
         "kept": changes.kept,
         "denied": list(changes.denied),
+        "excess": None if changes.excess is None else list(changes.excess),
     }
     form["tasks_peak"] = result.tasks_peak
     form["value"] = result.value
@@ -354,4 +355,13 @@ def _changes(value: object) -> FileChanges:
         complete=read_member(form, "complete", bool),
         kept=read_member(form, "kept", bool),
         denied=_texts(form, "denied") if "denied" in form else (),
+        excess=_excess(form.get("excess")),
     )
+
+
+def _excess(value: object) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or [type(number) for number in value] != [int, int]:
+        raise wrong_form("'changes'")
+    return value[0], value[1]

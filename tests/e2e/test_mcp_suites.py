@@ -48,10 +48,10 @@ def profile(tmp_path: Path) -> Iterator[str]:
 def test_the_server_conforms_but_for_what_the_baseline_gives_a_reason_for(
     profile: str, revision: str, tmp_path: Path
 ) -> None:
-    expected = {name: set(entry["checks"]) for name, entry in BASELINE[revision].items()}
+    expected = {name: set(entry["checks"]) for name, entry in BASELINE.get(revision, {}).items()}
     seen = tried(profile, tmp_path / "found", "--requirements", revision)
     assert len(seen) >= 33
-    assert sum(status == "SUCCESS" for checks in seen.values() for status in checks.values()) >= 50
+    assert sum(status == "SUCCESS" for checks in seen.values() for status in checks.values()) >= 60
     failed = {name: failures(checks) for name, checks in seen.items() if failures(checks)}
     # some checks give an answer half a second, which a busy machine may not keep: those are tried again by themselves
     for name in [name for name in failed if failed[name] - expected.get(name, set())]:
@@ -83,10 +83,10 @@ def failures(checks: dict[str, str]) -> set[str]:
 
 
 def test_every_expected_failure_has_a_reason_and_none_was_added() -> None:
-    assert set(BASELINE) == set(REVISIONS)
+    assert set(BASELINE) <= set(REVISIONS)
     entries = [entry for revision in BASELINE.values() for entry in revision.values()]
     assert [entry for entry in entries if len(entry["reason"]) < 20 or not entry["checks"]] == []
-    assert sum(len(entry["checks"]) for entry in entries) <= 50  # lower it with every one that goes
+    assert sum(len(entry["checks"]) for entry in entries) <= 30  # lower it with every one that goes
 
 
 # --- the inspector's command mode ---

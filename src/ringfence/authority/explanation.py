@@ -32,6 +32,8 @@ _HELD_BY = {
     "artifact_count": _HOST,
     "artifact_depth": _HOST,
     "max_concurrency": _HOST,
+    "changed_paths": _HOST,
+    "changed_bytes": _HOST,
     "safety": "guard",
     "isolation": _KERNEL,
     "critical_isolation": _KERNEL,

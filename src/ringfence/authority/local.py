@@ -110,19 +110,17 @@ class LocalAuthority:
         tool = tool_of(operation) if manifest is None else manifest.id
         view = policy.view(tool, role)
         reaching = isinstance(operation, CodeRun) and bool(operation.domains)
-        declared = manifest or built_in_manifest(tool, view.capabilities, reaching=reaching)
-        if granted is not None:
-            profile = self._builder.build(granted, declared, policy, tool=tool, role=role, request=request)
-            return replace(profile, sources=Sources(policy, request, granted, manifest))
-        grant = self._issue(policy, tool, role, call_id, caller)
+        grant = granted or self._issue(policy, tool, role, call_id, caller)
         key = id(view), id(request), id(manifest), reaching
-        known = self._known.get(key)
+        known = None if granted is not None else self._known.get(key)
         if known is None:
+            declared = manifest or built_in_manifest(tool, view.capabilities, reaching=reaching)
             profile = self._builder.build(grant, declared, policy, tool=tool, role=role, request=request)
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            profile = replace(profile, sources=Sources(policy, request, None, manifest))
-            self._known[key] = profile, view, request, manifest
+            profile = replace(profile, sources=Sources(policy, request, granted, manifest))
+            if granted is None:
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                self._known[key] = profile, view, request, manifest
             return profile
         return replace(
             known[0],

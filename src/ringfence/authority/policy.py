@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.catalogue import tool_name
-from ringfence.authority.finding import Finding
 from ringfence.authority.levels import ApprovalMode, Decision, NetMode
 from ringfence.authority.limit_names import Stated, nothing
 from ringfence.authority.profile import SecurityMode
@@ -18,6 +17,7 @@ from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
 from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
+    from ringfence.authority.finding import Finding
     from ringfence.authority.policy_view import PolicyView
     from ringfence.authority.rule import Rule
     from ringfence.authority.taint import TaintPolicy

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from ringfence.authority.levels import Commit, FilesystemAccess, IsolationLevel, NetMode, RiskLevel
 from ringfence.authority.units import seconds, size
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 _E = TypeVar("_E", bound=Enum)
 Read = Callable[[Any], Any]
 
-_ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?\Z")
-_MIME = re.compile(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+|\*)\Z")
-_GPU = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_ENVIRONMENT = pattern(r"[A-Za-z_][A-Za-z0-9_]*\*?\Z")
+_MIME = pattern(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+|\*)\Z")
+_GPU = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 def flag(value: object) -> bool:
@@ -183,6 +184,8 @@ LIMIT_KEYS: dict[str, tuple[str, Read]] = {
     "max_files": ("max_files", _count),
     "max_depth": ("max_depth", _count),
     "max_concurrency": ("max_concurrency", _count),
+    "max_changed_paths": ("changed_paths", _count),
+    "max_changed_bytes": ("changed_bytes", size),
 }
 KEY_OF_LIMIT = {limit: key for key, (limit, _) in LIMIT_KEYS.items()}
 

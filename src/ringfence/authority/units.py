@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {
@@ -12,7 +11,7 @@ _BYTES = {
     for power, units in enumerate((("b",), ("kb", "kib", "k"), ("mb", "mib", "m"), ("gb", "gib", "g"), ("tb", "tib")))
     for unit in units
 }
-_WRITTEN = re.compile(r"(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)(?P<unit>[A-Za-z]+)\Z")
+_WRITTEN = pattern(r"(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)(?P<unit>[A-Za-z]+)\Z")
 
 
 def seconds(text: object) -> float:
