@@ -360,7 +360,7 @@ class ExecutionResult:
             memory_peak_bytes=self.memory_peak_bytes,
             bytes_out=self.stdout_bytes + self.stderr_bytes + (0 if self.network is None else self.network.bytes_out),
             bytes_in=0 if self.network is None else self.network.bytes_in,
-            file_count=len(self.files_written),
+            file_count=len(self.files_written) + len(self.artifacts),
         )
 
 

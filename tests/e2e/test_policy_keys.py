@@ -106,6 +106,12 @@ HELD: dict[str, tuple[str, Act, str]] = {
     "max_bytes_out": ("max_bytes_out: 1KB", perform(FsWrite("work/a", bytes(5000), overwrite=True)), "too_large"),
     "max_files": ("max_files: 1", perform(FsWrite("work/one", b""), FsWrite("work/two", b"")), "max_files"),
     "max_depth": ("max_depth: 1", perform(FsList("work/a/b")), "max_depth"),
+    "max_changed_paths": (
+        "max_changed_paths: 1", code("for at in range(3): open(f'changed-{at}', 'w').close()"), "changes_too_large",
+    ),
+    "max_changed_bytes": (
+        "max_changed_bytes: 1KB", code("open('large', 'wb').write(bytes(5000))"), "changes_too_large",
+    ),
     "allowed_paths": ("allowed_paths: [/workspace/inputs]", perform(FsRead("work/a")), "path"),
     "allowed_commands": ("allowed_commands: [ls]", shell("cat a"), "argument"),
     "supported_languages": ("supported_languages: [python]", shell("ls"), "manifest_mismatch"),
