@@ -113,6 +113,13 @@ MATRIX = {
 }
 
 
+def test_nobody_is_made_an_admin_of_one_tenant_and_rules_over_all(service: Service) -> None:
+    refused = service.ask("POST", "/keys", {"access": "admin", "tenant": "acme"})
+    assert (refused.status, refused.reason) == (422, "invalid_name")
+    assert "operators" in refused.json["fix"]
+    assert service.ask("POST", "/keys", {"access": "admin"}).status == 201
+
+
 @pytest.mark.parametrize("access", ["admin", "operator", "auditor", "agent"])
 def test_an_access_reaches_what_is_its_own_and_nothing_else(service: Service, access: str) -> None:
     key = service.make_key(access)
