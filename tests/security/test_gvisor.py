@@ -115,6 +115,66 @@ said['root'] = [attempt(os.setuid, 0), attempt(os.setresuid, 0, 0, 0)]
     assert said["root"] == ["EPERM", "EPERM"]
 
 
+async def test_nobody_can_wake_or_end_the_process_that_holds_a_guests_memory(backend: Backend) -> None:
+    # what it would run on are bytes of the guest's, and it may be there while the guest's files are read
+    program = """
+import fcntl
+anchors = [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) not in (1, os.getpid())]
+said['anchors'] = len(anchors)
+anchor = anchors[0]
+said['kill'] = sorted({attempt(os.kill, anchor, number) for number in range(65)})
+said['group'] = sorted({attempt(os.killpg, anchor, number) for number in range(65)})
+said['thread'] = call('tgkill', anchor, anchor, signal.SIGSTOP)
+said['queued'] = call('rt_sigqueueinfo', anchor, signal.SIGCONT, ctypes.create_string_buffer(128))
+said['trace'] = call('ptrace', 16, anchor, 0, 0)
+said['memory'] = attempt(open, f'/proc/{anchor}/mem', 'r+b')
+here, there = socket.socketpair()
+for signalled in (signal.SIGSTOP, signal.SIGCONT):
+    try:  # as whoever owns the socket, by which the kernel itself would send one
+        fcntl.fcntl(here, fcntl.F_SETOWN, anchor)
+        fcntl.fcntl(here, 10, signalled)  # F_SETSIG
+        fcntl.fcntl(here, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        there.send(b'x')
+    except OSError:
+        pass
+said['all'] = attempt(os.kill, -1, signal.SIGSTOP)
+with open(f'/proc/{anchor}/status') as status:
+    said['state'] = [line.split()[1] for line in status if line.startswith('State')]
+said['files'] = attempt(os.listdir, f'/proc/{anchor}/fd') == 'done' and os.listdir(f'/proc/{anchor}/fd')
+"""
+    with parked(backend) as worker:
+        said = await ask(worker, program)
+    assert said.pop("anchors") == 1
+    assert said["kill"] == said["group"] == ["EPERM"]
+    assert {said["thread"], said["queued"], said["all"]} <= {"EPERM", "ESRCH"}
+    assert {said["trace"], said["memory"]} <= {"EPERM", "EACCES"}
+    assert said["state"] == ["S"]
+    assert said["files"] in ([], False)
+
+
+async def test_a_guest_that_left_somebody_behind_is_buried_with_everybody(backend: Backend) -> None:
+    code = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            open('/workspace/work/still-here', 'a').write('x')
+print('gone')
+"""
+    with parked(backend) as worker:
+        ending = await run(worker, code)
+        assert (ending.exit_code, ending.stdout) == (0, b"gone\n")
+        assert guests(worker) == set()
+
+
+async def test_a_guest_that_left_nobody_leaves_its_memory_to_one_that_sleeps(backend: Backend) -> None:
+    with parked(backend) as worker:
+        ending = await run(worker, "print('done')")
+        assert ending.exit_code == 0
+        assert len(guests(worker)) == 1  # and with the box it goes
+
+
 def test_whoever_breaks_out_of_gvisor_stands_in_an_empty_root_as_nobody(backend: Backend) -> None:
     with parked(backend) as worker:
         everybody = descendants((worker.init_pid,))

@@ -77,11 +77,21 @@ def declare(home: Path, **mounts: object) -> None:
     (home / "config.toml").write_text("\n".join(["[workspace.ro_mounts]", *lines, ""]))
 
 
-@pytest.mark.needs("native")
-def test_a_declared_directory_is_there_and_cannot_be_changed(home: Path) -> None:
+@pytest.mark.parametrize(
+    "isolation",
+    [
+        pytest.param("native", marks=pytest.mark.needs("native")),
+        pytest.param("gvisor", marks=pytest.mark.needs("gvisor")),
+    ],
+)
+def test_a_declared_directory_is_there_and_cannot_be_changed(
+    home: Path, isolation: str, request: pytest.FixtureRequest
+) -> None:
+    if isolation == "gvisor":
+        request.getfixturevalue("gvisor_image")
     declare(home, tools=home.parent / "tools")
     before = {path: path.lstat() for path in sorted((home.parent / "tools").rglob("*"))}
-    result = ringfence.run(PROGRAM, home=home, isolation="native", pool_size=0)
+    result = ringfence.run(PROGRAM, home=home, isolation=isolation, pool_size=0)
     assert result.exit_code == 0, result.stderr
     said: dict[str, Any] = json.loads(result.stdout)
     assert (said.pop("names"), said.pop("read"), said.pop("remount")) == (["tools"], "compiler", -1)
@@ -92,7 +102,12 @@ def test_a_declared_directory_is_there_and_cannot_be_changed(home: Path) -> None
     assert {path: (s.st_ino, s.st_mode, s.st_size, s.st_ctime_ns) for path, s in before.items()} == {
         path: (s.st_ino, s.st_mode, s.st_size, s.st_ctime_ns) for path, s in after.items()
     }
-    assert "/mnt/tools is a directory of the host, for reading" in result.isolation.notes
+    if isolation == "native":
+        assert "/mnt/tools is a directory of the host, for reading" in result.isolation.notes
+    else:
+        made_from = result.isolation.container
+        assert made_from is not None
+        assert [mount.mode for mount in made_from.mounts if mount.target == "/mnt/tools"] == ["ro"]
 
 
 @pytest.mark.needs("native")

@@ -47,6 +47,7 @@ _HELD_BY = {
     "denied_changes": _HOST,
     # what a program is called says little about what it does
     "denied_commands": "best-effort",
+    "allowed_commands": "best-effort",
     "denied_domains": "proxy",
     "denied_networks": "proxy",
     "denied_ports": "proxy",

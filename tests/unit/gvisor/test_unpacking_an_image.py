@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from ringfence.errors import Unavailable
 from ringfence.images import archive as archives
 from ringfence.images.archive import Archive
 from ringfence.images.recipe import Recipe
-from ringfence.isolation.gvisor.rootfs import unpack, unpacked
+from ringfence.isolation.gvisor.rootfs import Rootfs, hold, unpack, unpacked
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
@@ -73,6 +74,40 @@ def test_the_links_that_images_have_are_unpacked(cache: Path) -> None:
     rootfs = unpack(made).path
     assert (rootfs / "usr" / "bin" / "sh").read_text() == "evil"
     assert (rootfs / "usr" / "bin" / "vi").is_symlink()
+
+
+def test_a_link_where_something_is_mounted_gives_way_to_a_directory(cache: Path, outside: Path) -> None:
+    # as in the image that we build ourselves, of which /var/tmp leads to /tmp
+    rootfs = unpack(built(cache, link("var/tmp", "/tmp"), link("mnt", str(outside)))).path
+    assert all((rootfs / name).is_dir() and not (rootfs / name).is_symlink() for name in ("var/tmp", "tmp", "mnt"))
+    assert [path.name for path in outside.iterdir()] == ["file"]
+
+
+def test_a_guest_finds_its_own_machine_by_name(cache: Path) -> None:
+    etc = tarfile.TarInfo("etc")
+    etc.type, etc.mode = tarfile.DIRTYPE, 0o755
+    assert "127.0.0.1 localhost" in (unpack(built(cache, etc)).path / "etc/hosts").read_text()
+
+
+def test_of_images_that_nobody_holds_the_oldest_go(cache: Path) -> None:
+    def unpack_another(number: int) -> Rootfs:
+        return unpack(built(cache, file(f"sh{number}")))
+
+    held_one = unpack_another(0)
+    holding = hold(held_one)
+    try:
+        (cache / ".unpacking-left-by-somebody-killed").mkdir()
+        others = [unpack_another(number) for number in range(1, 5)]
+        left = {path.name for path in cache.iterdir() if path.is_dir()}
+        # the one just made, the one used last before it, and the one that boxes are made from
+        assert left == {each.path.name for each in (held_one, *others[-2:])}
+    finally:
+        os.close(holding)
+    newest = unpack_another(5)
+    assert {path.name for path in cache.iterdir() if path.is_dir()} < {newest.path.name, *left}
+    assert not held_one.path.exists()
+    with pytest.raises(FileNotFoundError):
+        hold(held_one)
 
 
 def test_an_image_that_somebody_else_could_have_put_there_is_not_used(cache: Path) -> None:

@@ -1,4 +1,4 @@
-"""A zygote that was started ahead is used by the first run that it fits, and is gone when nobody takes it over."""
+"""What was started ahead is used by the first run that it fits, and is gone when nobody takes it over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from ringfence import wiring
+from ringfence.capability.limits import Limits
 from ringfence.errors import InvalidRequest
+from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.native import ahead
 from ringfence.isolation.native.ahead import Ahead
 from ringfence.isolation.native.backend import NativeBackend
@@ -71,6 +73,61 @@ def test_a_worker_with_modules_of_its_own_has_another_zygote_and_this_one_goes_w
     finally:
         backend.close()
     assert is_gone(started)
+
+
+def begun_in(started: Ahead) -> ParkedWorker:
+    """The worker that is being parked ahead, when it is there."""
+    started.park()
+    assert started.backend is not None
+    assert started.backend._begun is not None
+    return started.backend._begun[1].result()
+
+
+def test_a_worker_that_was_parked_ahead_is_the_first_that_is_given_out_and_only_once(
+    started: Ahead, tmp_path: Path
+) -> None:
+    begun = begun_in(started)
+    backend = backend_in(tmp_path)
+    try:
+        first, second = backend.start(WorkerSpec()), backend.start(WorkerSpec())
+        assert first is begun
+        assert second.sandbox_id != begun.sandbox_id
+        assert Path(f"/proc/{first.worker_pid}").exists()
+        first.discard()
+        second.discard()
+    finally:
+        backend.close()
+
+
+def test_a_run_that_needs_another_worker_does_not_get_it_and_it_goes_with_the_backend(
+    started: Ahead, tmp_path: Path
+) -> None:
+    begun = begun_in(started)
+    backend = backend_in(tmp_path)
+    try:
+        other = backend.start(WorkerSpec(pids=17))
+        assert other.sandbox_id != begun.sandbox_id
+        other.discard()
+        assert Path(f"/proc/{begun.worker_pid}").exists()
+    finally:
+        backend.close()
+    assert not Path(f"/proc/{begun.worker_pid}").exists()
+
+
+def test_an_engine_with_limits_of_its_own_has_another_backend(started: Ahead, tmp_path: Path) -> None:
+    begun = begun_in(started)
+    backend = wiring.box.native_backend(wiring.Settings(home=tmp_path, limits=Limits(memory_bytes=64 << 20)))
+    try:
+        assert backend is not started.backend
+        assert not Path(f"/proc/{begun.worker_pid}").exists()
+    finally:
+        backend.close()
+
+
+def test_a_worker_that_nobody_takes_over_is_gone(started: Ahead) -> None:
+    begun = begun_in(started)
+    ahead._let_go_of_all()
+    assert not Path(f"/proc/{begun.worker_pid}").exists()
 
 
 def test_what_is_wrong_is_told_to_the_first_who_asks_for_a_worker(tmp_path: Path) -> None:

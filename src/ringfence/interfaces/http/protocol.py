@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ringfence.errors import InvalidRequest, RingfenceError, TimedOut, Unavailable
 from ringfence.interfaces.http.headers import SECURITY
+from ringfence.interfaces.http.joined import Joined
 from ringfence.interfaces.http.problem import MEDIA_TYPE, problem_of
 from ringfence.service.callers import OWNER
 from ringfence.service.settings import ServiceSettings
@@ -52,6 +53,7 @@ class Connection(H11Protocol):
     """
 
     settings: ServiceSettings
+    _joined: Joined
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _began: float = 0.0
@@ -65,6 +67,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a client, unless it is one too many, or another user's at the socket of the home."""
         super().connection_made(transport)
+        self.transport = self._joined = Joined(transport, self.loop)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX:
             if _peer_uid(sock) != os.geteuid():
@@ -107,6 +110,8 @@ class Connection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to the websocket, which has its own idea of time."""
         self._stop_reading()
+        self._joined.flush()
+        self.transport = self._joined.below
         super().handle_websocket_upgrade(event)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  what the base says about it is not for clients
@@ -119,6 +124,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Get ready for the next request on the connection."""
+        self._joined.flush()
         super().on_response_complete()
         if self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE:
             self._stop_reading()

@@ -29,11 +29,12 @@ from ringfence.isolation.gvisor.bundle import (
     config_of,
     host_memory,
     host_tasks,
+    mount_points_of,
     mounts_of,
 )
 from ringfence.isolation.gvisor.inputs import Inputs
 from ringfence.isolation.gvisor.launching import Launcher
-from ringfence.isolation.gvisor.rootfs import Rootfs
+from ringfence.isolation.gvisor.rootfs import Rootfs, hold
 from ringfence.isolation.linux import observe
 from ringfence.isolation.linux.cgroup_contract import CgroupReport
 from ringfence.isolation.linux.meter import Meter, RunUsage
@@ -114,7 +115,9 @@ class GvisorBackend:
         self._workshop = Workshop(limits)
         self._lock = threading.Lock()
         self._inputs: Inputs | None = None
-        self._launchers: dict[tuple[tuple[str, str], ...], Launcher] = {}
+        self._launchers: dict[tuple[Path, tuple[tuple[str, str], ...]], Launcher] = {}
+        self._held: dict[Path, int] = {}
+        """The images that boxes were made from, and what keeps each of them there."""
         self._host_namespaces = observe.own_namespaces()
 
     def start(self, spec: WorkerSpec) -> StreamWorker:
@@ -202,14 +205,17 @@ class GvisorBackend:
         with self._lock:
             if self._inputs is None:
                 self._inputs = Inputs(self._home)
-            launcher = self._launchers.get(shown)
+            if image.path not in self._held:
+                self._held[image.path] = hold(image)
+            wanted = image.path, shown  # by the image too: after another was built, boxes are made from that
+            launcher = self._launchers.get(wanted)
             if launcher is not None and launcher.is_gone:
                 launcher.close()
                 launcher = None
             if launcher is None:
                 trees = [(program.path, RUNSC), (str(image.path), ROOTFS), (str(self._inputs.path), _INPUTS)]
                 trees += [(source, f"{SHOWN}/{number}") for number, (source, _) in enumerate(shown)]
-                launcher = self._launchers[shown] = Launcher(trees)
+                launcher = self._launchers[wanted] = Launcher(trees, mount_points_of(shown))
             return launcher, self._inputs
 
     def _launch(
@@ -260,8 +266,11 @@ class GvisorBackend:
         with self._lock:
             launchers, self._launchers = list(self._launchers.values()), {}
             inputs, self._inputs = self._inputs, None
+            held, self._held = list(self._held.values()), {}
         for launcher in launchers:
             launcher.close()
+        for fd in held:
+            os.close(fd)
         self._workshop.close()
         if inputs is not None:
             inputs.close()

@@ -32,6 +32,7 @@ WRITABLE: Final = (
     ("shm", "/dev/shm"),
 )
 GUEST_ID: Final = 1000
+_OPERATORS: Final = "/mnt"
 
 SENTRY_BYTES: Final = 64 * MIB
 """What gVisor itself takes: its kernel, its file server and their client, measured at 35 MiB when idle."""
@@ -125,6 +126,15 @@ def mounts_of(plan: Plan) -> tuple[Mount, ...]:
     writable = [Mount(f"{FILES}/{name}", target, "rw") for name, target in WRITABLE]
     shown = [Mount(f"{SHOWN}/{number}", target, "ro") for number, (_, target) in enumerate(plan.shown)]
     return (Mount(INPUTS, "/workspace/inputs", "ro"), *writable, *shown)
+
+
+def mount_points_of(shown: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    """Return what the launcher's copy of the image has to have for what the operator shows: the image has an empty one.
+
+    What is shown elsewhere has a directory in every image that was unpacked.
+    """
+    names = [target.removeprefix(f"{_OPERATORS}/") for _, target in shown if target.startswith(f"{_OPERATORS}/")]
+    return {f"{ROOTFS}{_OPERATORS}": names} if names else {}
 
 
 def command_of(plan: Plan, runsc: Runsc) -> tuple[str, ...]:

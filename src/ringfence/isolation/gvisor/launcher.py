@@ -116,9 +116,21 @@ def _enter_root(config: dict[str, Any], trees: list[int]) -> None:
     targets = [target for _, target in config["trees"]] + [f"/dev/{name}" for name in _DEVICES]
     for tree, target in zip((*trees, *devices), targets, strict=True):
         _attach(tree, target.lstrip("/"))
+    if config["mount_points"]:
+        _make_mount_points(config["mount_points"])
     # a full /proc has to be in view, or the kernel refuses the boxes a /proc of their own
     kernel.mount(b"proc", b"proc", b"proc", _INNER | kernel.MS_NOEXEC)
     kernel.pivot_root_here()
+
+
+def _make_mount_points(wanted: dict[str, list[str]]) -> None:
+    """Give the image, which nobody can write, directories to mount at: in place of one that it has empty."""
+    for directory, names in wanted.items():
+        where = directory.lstrip("/")
+        kernel.mount(b"tmpfs", where.encode(), b"tmpfs", _INNER, b"size=64k,nr_inodes=256,mode=755")
+        for name in names:
+            os.mkdir(f"{where}/{name}")
+        kernel.mount(None, where.encode(), None, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | _INNER)
 
 
 def _attach(tree: int, target: str) -> None:

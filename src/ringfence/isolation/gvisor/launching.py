@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ _BASE_ID = 0x7247_0000
 class Launcher:
     """A running launcher; `start` may be called from several threads."""
 
-    def __init__(self, trees: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, trees: Sequence[tuple[str, str]], mount_points: Mapping[str, Sequence[str]]) -> None:
         """Start it with a root of `trees`, each a path of the host and where it is there.
+
+        `mount_points` are directories there that are to have these empty directories, and nothing else.
 
         Raises:
             IsolationUnavailable: The namespaces or mounts cannot be made here.
@@ -51,13 +53,14 @@ class Launcher:
             )
         try:
             self._channel.settimeout(_ANSWER_SECONDS)
-            self._begin(trees)
+            self._begin(trees, mount_points)
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, trees: Sequence[tuple[str, str]]) -> None:
-        channel.send(self._channel, {"trees": list(trees), "mapped_by_host": self.owns_ids})
+    def _begin(self, trees: Sequence[tuple[str, str]], mount_points: Mapping[str, Sequence[str]]) -> None:
+        wanted = {"trees": list(trees), "mount_points": dict(mount_points), "mapped_by_host": self.owns_ids}
+        channel.send(self._channel, wanted)
         if self.owns_ids:
             self._expect("unshared")
             try:

@@ -1,9 +1,13 @@
-"""The image as a directory: the sandbox image's archive, unpacked once beside it for every box of this user."""
+"""The image as a directory: the sandbox image's archive, unpacked once beside it for every box of this user.
+
+Whoever makes boxes from it holds a lock on it; of those that nobody holds, the oldest go when another is unpacked.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import tarfile
@@ -15,14 +19,20 @@ from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable, Unavailable
 from ringfence.images import archive as archives
 from ringfence.images.archive import Archive
+from ringfence.isolation.linux.view import GENERATED
 from ringfence.private_files import private_directory_if_any
 from ringfence.runtimes.places import BOX_PACKAGES
 
 # where boxes mount something, and an image made by somebody else may have nothing
 _MOUNT_POINTS = (
     *("workspace/inputs", "workspace/work", "workspace/artifacts", "home/sandbox", "tmp", "var/tmp", "proc", "dev"),
-    *("sys", str(BOX_PACKAGES).lstrip("/")),
+    *("sys", "mnt", str(BOX_PACKAGES).lstrip("/")),
 )
+_LAYOUT = 2
+"""Which way of unpacking a directory is of: what another release made otherwise is not taken for ours."""
+_MOST_UNUSED = 1
+_FINISHED, _UNFINISHED = "rootfs-*-*", ".unpacking-*"
+_HOSTS = "etc/hosts"
 _ALIASES = (
     ("/workspace/artifacts", "output"),
     ("artifacts", "workspace/output"),
@@ -56,13 +66,14 @@ def unpacked(cache: Path) -> Rootfs:
 
 def unpack(archive: Archive) -> Rootfs:
     """Unpack an archive beside itself, unless it has been."""
-    path = archive.path.with_name(f"{archive.path.stem}-{archive.sha256[:16]}")
+    path = archive.path.with_name(f"{archive.path.stem}-{archive.sha256[:16]}-{_LAYOUT}")
     rootfs = Rootfs(path, archive.path.stem, f"sha256:{archive.sha256}")
     if path.is_dir():
         return rootfs
     archives.verified(archive)
     try:
-        draft = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=path.parent))
+        draft = Path(tempfile.mkdtemp(prefix=_UNFINISHED.rstrip("*"), dir=path.parent))
+        held = _held(draft)
         try:
             _extract(archive.path, draft)
             draft.chmod(0o755)
@@ -70,6 +81,8 @@ def unpack(archive: Archive) -> Rootfs:
                 draft.rename(path)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+            os.close(held)
+        prune(path)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -79,13 +92,64 @@ def unpack(archive: Archive) -> Rootfs:
     return rootfs
 
 
+def hold(rootfs: Rootfs) -> int:
+    """Return a descriptor that keeps an unpacked image from being removed until it is closed.
+
+    Raises:
+        FileNotFoundError: It was removed meanwhile.
+    """
+    held = _held(rootfs.path)
+    try:
+        if not os.path.samestat(os.fstat(held), os.stat(rootfs.path)):
+            raise FileNotFoundError(errno.ENOENT, "the image was removed", str(rootfs.path))
+        with contextlib.suppress(PermissionError):  # whose it is remembers when it was used
+            os.utime(held)
+    except BaseException:
+        os.close(held)
+        raise
+    return held
+
+
+def _held(directory: Path) -> int:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
+def prune(current: Path) -> None:
+    """Remove what nobody holds of images other than `current`, but for the one that was used last."""
+    beside = current.parent
+    others = [path for path in beside.glob(_FINISHED) if path.is_dir() and path != current]
+    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in (*others[_MOST_UNUSED:], *beside.glob(_UNFINISHED)):
+        with contextlib.suppress(OSError):  # it is held, or somebody else removes it
+            _remove_unless_held(path)
+
+
+def _remove_unless_held(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # under a name that nobody looks for, before it is half of an image; should this end here, the next one goes on
+        going = path.with_name(f"{_UNFINISHED.rstrip('*')}{path.name.lstrip('.')}")
+        path.rename(going)
+        shutil.rmtree(going)
+    finally:
+        os.close(fd)
+
+
 def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as tar:
         # Of what we built ourselves and have just seen to be unchanged; even so, nothing of it goes past `target`.
         tar.extractall(target, _plain(tar, target), numeric_owner=True)  # noqa: S202
     for name in _MOUNT_POINTS:
-        _require_inside(target, name)
+        _require_inside(target, os.path.dirname(name))
+        if (target / name).is_symlink():  # images have /var/tmp lead to /tmp: what is mounted there is the same
+            (target / name).unlink()
         (target / name).mkdir(parents=True, exist_ok=True)
+    _require_inside(target, _HOSTS)
+    with contextlib.suppress(FileExistsError, FileNotFoundError), (target / _HOSTS).open("x") as hosts:
+        hosts.write(GENERATED[_HOSTS])  # an engine would show one; without it `localhost` is no name
     for says, name in _ALIASES:
         _require_inside(target, os.path.dirname(name))
         with contextlib.suppress(OSError):  # where the image has one of its own, with something in it

@@ -17,7 +17,7 @@ import time
 from ringfence.isolation.linux import landlock
 from ringfence.isolation.linux.steps import ANY, Steps
 
-_CLONE_VM, _CLONE_PIDFD = 0x100, 0x1000
+_CLONE_VM, _CLONE_PIDFD, _CLONE_PARENT_SETTID = 0x100, 0x1000, 0x10_0000
 _SIG_BLOCK, _SIG_SETMASK = 0, 2
 _SIGNAL_SET_BYTES = 8
 _EVERY_SIGNAL = b"\xff" * _SIGNAL_SET_BYTES
@@ -60,13 +60,27 @@ def cast(steps: Steps, abi: int, pidfd: int, free: tuple[int, int]) -> None:
     `pidfd` and then `free` are the lowest free descriptors. Closing its copies of the others is the first thing the
     anchor does: they would keep pipes open and files locked that the guest has closed.
     """
+    _start(steps, _CLONE_PIDFD)
+    landlock.step_away_from(steps, abi, pidfd, free)
+
+
+def cast_by_another(steps: Steps) -> ctypes.Array[ctypes.c_int]:
+    """Start the anchor of a process that is yet to become the guest's user, whom its kernel keeps from signalling it.
+
+    For kernels that let nobody signal another user's process, and where the process has no more than 16 descriptors
+    open. Return where the anchor's number is once the steps have run.
+    """
+    return _start(steps, _CLONE_PARENT_SETTID)
+
+
+def _start(steps: Steps, told_by: int) -> ctypes.Array[ctypes.c_int]:
     usual, where = ctypes.create_string_buffer(_SIGNAL_SET_BYTES), (ctypes.c_int * 1)()
     # with every signal blocked it never runs a handler, on what is another process's stack
     steps.add("rt_sigprocmask", _SIG_BLOCK, _EVERY_SIGNAL, usual, _SIGNAL_SET_BYTES)
     # no exit signal: the guest's wait() does not see it among its children
-    steps.add("clone", _CLONE_VM | _CLONE_PIDFD, 0, where, expect=ANY)
+    steps.add("clone", _CLONE_VM | told_by, 0, where, expect=ANY)
     steps.add("rt_sigprocmask", _SIG_SETMASK, usual, 0, _SIGNAL_SET_BYTES)
-    landlock.step_away_from(steps, abi, pidfd, free)
+    return where
 
 
 def wait_until_at_rest(pid: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import sys
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWCGROUP = 0x0200_0000
@@ -44,6 +45,7 @@ _PIVOT_ROOT, _SECCOMP, _KCMP = {"x86_64": (155, 317, 312), "aarch64": (41, 277, 
     os.uname().machine, (-1, -1, -1)
 )
 _KCMP_VM = 1
+_SYSINFO_BYTES, _SYSINFO_PROCS = 128, 80
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -171,6 +173,13 @@ def drop_bounding_set() -> None:
     for capability in range(_CAPABILITIES):
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) and ctypes.get_errno() != errno.EINVAL:
             _check(-1, "prctl CAPBSET_DROP")  # one that this kernel does not have is no more to be given up
+
+
+def tasks_in_view() -> int:
+    """Return how many tasks this kernel has, threads and the unburied included: in gVisor, those of one container."""
+    said = ctypes.create_string_buffer(_SYSINFO_BYTES)
+    _check(_libc.sysinfo(said), "sysinfo")
+    return int.from_bytes(said.raw[_SYSINFO_PROCS : _SYSINFO_PROCS + 2], sys.byteorder)
 
 
 def no_new_privileges() -> None:

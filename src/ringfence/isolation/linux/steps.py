@@ -22,10 +22,11 @@ ANY = (1 << 63) - 1
 AT_FDCWD = -100
 _MOST_ARGUMENTS = 6
 _EXPECTED, _RESULT, _WIDTH = 7, 8, 9  # the longs of a row: number, arguments, these two
+_LONG = ctypes.sizeof(ctypes.c_long)
 
 # run(table, rows) answers how many rows were left. The one call that returns twice, clone, is for the anchor: there the
-# second return takes a session of its own, closes every descriptor and sleeps for good, without a stack, on nothing but
-# these instructions.
+# second return takes a session of its own, closes every descriptor (where the kernel has no call for all of them, the
+# first 16) and sleeps for good, without a stack, on nothing but these instructions.
 _CODE = {
     "x86_64": bytes.fromhex(
         "53"  # push rbx
@@ -68,6 +69,13 @@ _CODE = {
         "31d2"  # xor edx, edx
         "b8b4010000"  # mov eax, 0x1b4
         "0f05"  # syscall
+        "85c0"  # test eax, eax
+        "7410"  # je rest
+        "bf0f000000"  # mov edi, 0xf
+        "b803000000"  # closing: mov eax, 0x3
+        "0f05"  # syscall
+        "ffcf"  # dec edi
+        "79f5"  # jns closing
         "b822000000"  # rest: mov eax, 0x22
         "0f05"  # syscall
         "ebf7"  # jmp rest
@@ -105,6 +113,13 @@ _CODE = {
         "020080d2"  # mov x2, #0x0
         "883680d2"  # mov x8, #0x1b4
         "010000d4"  # svc #0x0
+        "e00000b4"  # cbz x0, rest
+        "e90180d2"  # mov x9, #0xf
+        "e00309aa"  # closing: mov x0, x9
+        "280780d2"  # mov x8, #0x39
+        "010000d4"  # svc #0x0
+        "290500f1"  # subs x9, x9, #0x1
+        "85ffff54"  # b.pl closing
         "000080d2"  # rest: mov x0, #0x0
         "010080d2"  # mov x1, #0x0
         "020080d2"  # mov x2, #0x0
@@ -152,6 +167,15 @@ def numbers(machine: str) -> dict[str, int]:
     return {**_NUMBERS[machine], **_COMMON}
 
 
+class Blank:
+    """Room for bytes that are only known before each run; it lies behind the rows, so that it travels with them."""
+
+    def __init__(self, size: int) -> None:
+        """Ask for so many bytes."""
+        self.size = size
+        self.offset = 0
+
+
 class Steps:
     """A list that is filled in once, given its last values before each run, and run in a child."""
 
@@ -161,11 +185,20 @@ class Steps:
         self._rows: list[list[int]] = []
         self._names: list[str] = []
         self._held: list[Any] = []
+        self._blanks: list[tuple[int, int, Blank]] = []
         self._table: ctypes.Array[ctypes.c_long] | None = None
 
-    def add(self, call: str, *arguments: int | bytes | ctypes.Array[Any] | ctypes.Structure, expect: int = 0) -> int:
+    def add(
+        self, call: str, *arguments: int | bytes | ctypes.Array[Any] | ctypes.Structure | Blank, expect: int = 0
+    ) -> int:
         """Append a call and return its row; objects are passed by address and kept alive."""
-        values = [argument if isinstance(argument, int) else self._address(argument) for argument in arguments]
+        values = []
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, Blank):
+                self._blanks.append((len(self._rows), place, argument))
+                values.append(0)
+            else:
+                values.append(argument if isinstance(argument, int) else self._address(argument))
         values += [0] * (_MOST_ARGUMENTS - len(values))
         self._rows.append([self._code.numbers[call], *values, expect, 0])
         self._names.append(call)
@@ -178,6 +211,16 @@ class Steps:
     def expect(self, row: int, result: int) -> None:
         """Give one call the answer that is only known now."""
         self.table()[row * _WIDTH + _EXPECTED] = result
+
+    def fill(self, blank: Blank, data: bytes) -> None:
+        """Put `data` where there was room for it, and zeros behind it."""
+        if len(data) > blank.size:
+            raise ValueError(f"{len(data)} bytes where there is room for {blank.size}")
+        self.sheet()[blank.offset : blank.offset + blank.size] = data.ljust(blank.size, b"\0")
+
+    def sheet(self) -> memoryview:
+        """Return all that differs between two runs, as bytes; the same list in a fork of this process takes them in."""
+        return memoryview(self.table()).cast("B")
 
     def run(self) -> None:
         """Make the calls.
@@ -197,7 +240,13 @@ class Steps:
         """Return the list as the code reads it."""
         if self._table is None:
             flat = [value for row in self._rows for value in row]
-            self._table = (ctypes.c_long * len(flat))(*flat)
+            end = len(flat) * _LONG
+            for blank in dict.fromkeys(blank for _, _, blank in self._blanks):
+                blank.offset = end
+                end += -(-blank.size // _LONG) * _LONG
+            self._table = (ctypes.c_long * (end // _LONG))(*flat)
+            for row, place, blank in self._blanks:
+                self.set(row, place, ctypes.addressof(self._table) + blank.offset)
         return self._table
 
     def _address(self, data: bytes | ctypes.Array[Any] | ctypes.Structure) -> int:

@@ -14,6 +14,7 @@ _MODULES = (
     "ringfence.isolation.linux.kernel",
     "ringfence.isolation.linux.steps",
     "ringfence.isolation.linux.landlock",
+    "ringfence.isolation.linux.anchor",
     "ringfence.isolation.linux.interpreter",
     "ringfence.isolation.stream.wire",
     "ringfence.isolation.stream.channels",

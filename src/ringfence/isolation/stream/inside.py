@@ -6,6 +6,7 @@ forged from inside.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -22,7 +23,7 @@ from ringfence.isolation.stream import inside_seal as sealing
 from ringfence.isolation.stream.inside_files import Trees
 from ringfence.isolation.stream.inside_meter import Meter
 from ringfence.isolation.stream.inside_ports import DOOR_WORDS, Doors, listening
-from ringfence.isolation.stream.inside_relay import Guest, Stream, bury_the_rest, kill_the_rest, listen_for_deaths
+from ringfence.isolation.stream.inside_relay import Guest, Stream, listen_for_deaths
 from ringfence.isolation.stream.wire import AREAS
 
 TYPE_CHECKING = False
@@ -83,6 +84,7 @@ def main() -> NoReturn:
         guest, job, told = _park(stream, setup, command, apart)
         told["notes"] += notes
         told["python"] = ".".join(map(str, sys.version_info[:3]))
+        apart.withdraw()
         stream.say(Kind.READY, json.dumps(told).encode())
         stage = "run"
         _Run(stream, guest, job, deaths, trees, apart, Doors(stream, way_out)).serve()
@@ -170,6 +172,7 @@ def _park(
     stream: Stream, setup: dict[str, Any], command: list[str] | None, apart: sealing.Apart
 ) -> tuple[Guest, socket.socket, dict[str, Any]]:
     """Fork the worker, and wait until it is sealed and waits for its job."""
+    apart.anchors = apart.anchors and command is None  # what is executed has other memory
     ours, its = socket.socketpair()
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
@@ -192,7 +195,8 @@ def _park(
                 told = json.loads(payload)
             elif kind is Kind.READY:
                 told["pid"] = pid
-                return Guest(pid, stdin[1], {stdout[0]: Kind.STDOUT, stderr[0]: Kind.STDERR}), ours, told
+                outputs = {stdout[0]: Kind.STDOUT, stderr[0]: Kind.STDERR}
+                return Guest(pid, stdin[1], outputs, anchored=apart.anchors), ours, told
 
 
 def _become_worker(
@@ -208,12 +212,11 @@ def _become_worker(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
-        apart.become_guest()
         # none of these is below 4: 0, 1 and 2 were open, and 3 is the stream's
         for number, fd in enumerate((*streams, job)):
             os.dup2(fd, number)
         sealing.close_all_from(_JOB + 1)
-        told = sealing.give_up_everything(setup, setup["environment"]["HOME"], of_init)
+        told = sealing.give_up_everything(setup, setup["environment"]["HOME"], of_init, apart)
         os.write(_JOB, encode(Kind.SEALED, json.dumps(told).encode()))
         if command is not None:
             os.set_inheritable(_JOB, True)
@@ -242,7 +245,8 @@ class _Run:
     ) -> None:
         self._stream = stream
         self._guest = guest
-        self._job: socket.socket | None = job
+        self._job = job
+        self._hears_worker = False
         self._deaths = deaths
         self._trees = trees
         self._doors = doors
@@ -261,6 +265,7 @@ class _Run:
         while True:
             kind, payload = self._stream.next()
             if kind is Kind.HARVEST:
+                self._apart.approach()
                 self._trees.send(self._stream, json.loads(payload))
 
     def _step(self) -> bool:
@@ -276,30 +281,39 @@ class _Run:
         if not stream.is_full:
             for fd in guest.outputs:
                 poll.register(fd, select.POLLIN | (select.POLLOUT if fd == guest.stdin and guest.wants_input else 0))
-        if self._job is not None:
+        if self._hears_worker:
             poll.register(self._job, select.POLLIN)
         self._doors.watch(poll)
         timeout = None if self._most_cpu_us is None else _LOOK_SECONDS * 1000
         ready = dict(poll.poll(timeout))
-        if self._job is not None and self._job.fileno() in ready:
+        if self._hears_worker and self._job.fileno() in ready:
             self._hear_worker()  # first: that it has become the guest comes before what the guest says
         if stream.outlet in ready:
             stream.send()
+        ending = self._deaths in ready
         for fd in [fd for fd in guest.outputs if ready.get(fd, 0) & ~select.POLLOUT]:
-            self._hear_guest(fd)
+            if ready[fd] & select.POLLIN:
+                self._hear_guest(fd)
+            else:
+                self._forget(fd)
+                ending = True  # mostly because the guest has
         if guest.stdin in ready and guest.wants_input:
             self._took(guest.write())
         self._doors.see_to(ready)  # before what the host says: a number that it closes may be another's afterwards
         if stream.inlet in ready:
             for kind, payload in stream.heard():
                 self._obey(kind, payload)
+        self._look()
+        if ending and guest.reap():
+            return True
         if self._deaths in ready:
             os.read(self._deaths, 4096)
-        self._look()
-        return guest.reap()
+            return guest.reap()  # whoever died before it was empty
+        return False
 
     def _hear_worker(self) -> None:
-        if self._job is None:
+        """Take its terminal; whoever has none has nothing to say."""
+        if not self._hears_worker:
             return
         data, ancillary, _, _ = self._job.recvmsg(4096, socket.CMSG_SPACE(4))
         for _, _, rights in ancillary:
@@ -307,9 +321,7 @@ class _Run:
         for kind, _ in self._decoder.feed(data):
             if kind is Kind.STARTED:
                 self._stream.say(Kind.STARTED)
-        if not data:
-            self._job.close()
-            self._job = None
+        self._hears_worker = bool(data)
 
     def _hear_guest(self, fd: int) -> None:
         data = self._guest.read(fd)
@@ -323,7 +335,7 @@ class _Run:
         if fd == self._guest.terminal:
             self._guest.end_input()
             self._guest.terminal = -1
-        os.close(fd)
+            os.close(fd)
 
     def _took(self, count: int | None) -> None:
         if count != 0:
@@ -341,8 +353,9 @@ class _Run:
         elif kind in DOOR_WORDS:
             self._doors.obey(kind, payload)
         elif kind is Kind.END:
-            kill_the_rest()
+            self._guest.kill()
         elif kind in (Kind.ENTRY, Kind.PIECE, Kind.PLACED) and self._most_cpu_us is None:
+            self._apart.approach()
             self._trees.take(self._stream, kind, payload)
         else:
             os._exit(1)
@@ -350,10 +363,14 @@ class _Run:
     def _start(self, payload: bytes) -> None:
         job = json.loads(payload)
         self._most_cpu_us = job["cpu_us"]
+        self._next_look = time.monotonic() + _LOOK_SECONDS
         self._apart.withdraw()
         if job.get("attached", {}).get("terminal") is not None:
             self._guest.await_terminal()
-        if self._job is not None:
+            self._hears_worker = True
+        else:
+            self._stream.say(Kind.STARTED)  # before it is true: a job that may have run is nobody else's any more
+        with contextlib.suppress(OSError):  # that it has ended comes next
             self._job.sendall(encode(Kind.START, payload))
 
     def _look(self) -> None:
@@ -363,12 +380,11 @@ class _Run:
         self._next_look = now + _LOOK_SECONDS
         if self._meter.cpu_us() > self._most_cpu_us:
             self._over = 1
-            kill_the_rest()
+            self._guest.kill()
 
     def _bid_farewell(self) -> None:
         """Leave nobody behind, pass on what is still in the pipes, and only then tell the end."""
-        bury_the_rest(self._guest)
-        self._apart.approach()
+        self._guest.bury()
         self._hear_worker()
         for fd in list(self._guest.outputs):
             while fd in self._guest.outputs:
@@ -376,10 +392,7 @@ class _Run:
                 self._stream.flush(1 << 18)
         numbers = (
             self._guest.wait_status or 0,
-            self._meter.cpu_us(),
-            self._meter.peak_kib(),
-            self._meter.tasks_peak(),
-            self._meter.memory_kills(),
+            *self._meter.of_the_dead(),
             self._over,
             int(self._trees.has_files()),
         )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _UNSENT = 1 << 18
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITABLE = (wire.WORK, wire.ARTIFACTS)
 _KINDS = {
     stat.S_IFREG: wire.FILE,
     stat.S_IFDIR: wire.DIRECTORY,
@@ -38,6 +39,8 @@ class Trees:
     def __init__(self) -> None:
         """Open the areas that there are."""
         self._roots = {area: os.open(path, _DIRECTORY) for area, path in enumerate(wire.AREAS) if os.path.isdir(path)}
+        self._empty = {area: _changed(self._roots[area]) for area in _WRITABLE if not _has_entries(self._roots[area])}
+        """When the areas in which there was nothing were last changed."""
         self._base: dict[bytes, tuple[Any, ...]] = {}
         """Of the work directory: how each was when it was written."""
         self._of_session: set[bytes] = set()
@@ -123,7 +126,11 @@ class Trees:
 
     def has_files(self) -> bool:
         """Whether there is anything the host may want to hear of; a session's files may all have been removed."""
-        return bool(self._of_session) or any(_has_entries(self._roots[area]) for area in (wire.WORK, wire.ARTIFACTS))
+        return bool(self._of_session) or any(
+            # first the question that costs one call: in gVisor each is dear
+            self._empty.get(area) != _changed(self._roots[area]) and _has_entries(self._roots[area])
+            for area in _WRITABLE
+        )
 
     def send(self, stream: Stream, bounds: dict[str, Any]) -> None:
         """Send what the guest left, in the order in which the host will walk over it."""
@@ -296,6 +303,12 @@ def _open_parent(root: int, path: bytes) -> tuple[int, bytes]:
             os.close(fd)
         fd = deeper
     return fd, name
+
+
+def _changed(directory: int) -> tuple[int, int]:
+    """Return what differs after any change to what is in a directory; no guest can set the second."""
+    status = os.fstat(directory)
+    return status.st_mtime_ns, status.st_ctime_ns
 
 
 def _has_entries(directory: int) -> bool:

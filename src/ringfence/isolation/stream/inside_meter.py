@@ -55,6 +55,13 @@ class Meter:
         peak = _number(self._tasks)
         return -1 if peak is None or peak <= self._parked_tasks else peak - 1
 
+    def of_the_dead(self) -> tuple[int, int, int, int]:
+        """Return the cpu time, peak, tasks and kills of a run of which nobody is left."""
+        if self._read_cpu is not _nothing:
+            return self.cpu_us(), self.peak_kib(), self.tasks_peak(), self.memory_kills()
+        dead = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return max(0, _cpu_us(dead) - self._parked_us), dead.ru_maxrss, -1, -1
+
     def memory_kills(self) -> int:
         """Return how many processes the kernel killed for want of memory; -1 where it does not say."""
         killed = _field(self._killed, "oom_kill")
@@ -78,7 +85,11 @@ def _seen_cpu_us() -> int:
             except OSError:
                 continue  # it has just ended
             ticks += sum(map(int, fields[11:15]))  # its own, and those of the children it waited for
-    return int((dead.ru_utime + dead.ru_stime) * 1e6) + ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
+    return _cpu_us(dead) + ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_us(dead: resource.struct_rusage) -> int:
+    return int((dead.ru_utime + dead.ru_stime) * 1e6)
 
 
 def _number(path: str) -> int | None:

@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 
+from ringfence.isolation.linux import kernel
 from ringfence.isolation.protocol import Decoder, Kind, encode
 from ringfence.isolation.stream.wire import PIECE_BYTES
 
@@ -17,6 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+_READ_BYTES = 1 << 16  # a larger buffer is mapped and unmapped for every read, which gVisor is slow at
+_INIT_AND_ANCHOR = 2
+_EVERY_CHILD = 0x40000000  # __WALL: also those that were started to end without a signal
 _HIGH_WATER = 1 << 18  # of words the host has not taken; a guest that says more waits
 _TIOCSWINSZ, _TIOCSIG = 0x5414, 0x40045436
 _FROM_A_KEYBOARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
@@ -74,7 +78,7 @@ class Stream:
             ahead, self._ahead = self._ahead, []
             return ahead
         try:
-            data = os.read(self.inlet, 1 << 20)
+            data = os.read(self.inlet, _READ_BYTES)
         except BlockingIOError:
             return []
         except OSError:
@@ -96,13 +100,15 @@ class Stream:
 class Guest:
     """The worker and what becomes of it: its pipes or its terminal, and its end."""
 
-    def __init__(self, pid: int, stdin: int, outputs: dict[int, Kind]) -> None:
+    def __init__(self, pid: int, stdin: int, outputs: dict[int, Kind], *, anchored: bool) -> None:
         """Take over the outer ends of its streams."""
+        self._anchored = anchored
         self.pid = pid
         self.stdin = stdin
         self.outputs = outputs
         self.terminal = -1
         self.wait_status: int | None = None
+        self._left_nobody = False
         self._unread = bytearray()
         self._ending = False
         self._awaits_terminal = False
@@ -206,14 +212,32 @@ class Guest:
         """Wait for whoever is dead; True when the worker was among them, or was before."""
         try:
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | _EVERY_CHILD)
                 if not pid:
                     break
                 if pid == self.pid:
                     self.wait_status = status
         except ChildProcessError:
-            pass
+            self._left_nobody = True
         return self.wait_status is not None
+
+    def kill(self) -> None:
+        """Kill it and everything it started, its anchor too."""
+        self._anchored = False
+        _kill_the_rest()
+
+    def bury(self) -> None:
+        """End and reap everything; when this returns, this process is alone, or with an anchor that nobody can wake."""
+        if self._left_nobody or (self._anchored and kernel.tasks_in_view() == _INIT_AND_ANCHOR):
+            return
+        try:
+            while True:
+                _kill_the_rest()
+                pid, status = os.waitpid(-1, _EVERY_CHILD)
+                if pid == self.pid:
+                    self.wait_status = status
+        except ChildProcessError:
+            return
 
 
 def _groups_of(session: int) -> set[int]:
@@ -231,24 +255,12 @@ def _groups_of(session: int) -> set[int]:
     return groups
 
 
-def kill_the_rest() -> None:
+def _kill_the_rest() -> None:
     """Kill everything but this process; a fork that is under way fails, so nobody slips through."""
     if os.getpid() != 1:  # anywhere else this would end everything the user has
         os._exit(1)
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
-
-
-def bury_the_rest(guest: Guest) -> None:
-    """End and reap everything; when this returns, this process is alone."""
-    try:
-        while True:
-            kill_the_rest()
-            pid, status = os.waitpid(-1, 0)
-            if pid == guest.pid:
-                guest.wait_status = status
-    except ChildProcessError:
-        return
 
 
 def listen_for_deaths() -> int:

@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 
-from ringfence.isolation.linux import kernel, landlock
+from ringfence.isolation.linux import anchor, kernel, landlock
 from ringfence.isolation.linux.steps import Code, Steps
 
 TYPE_CHECKING = False
@@ -52,29 +52,49 @@ class Apart:
     def __init__(self, guest: int | None) -> None:
         """Be the guest's equal."""
         self._guest = guest
+        self._is_equal = False
+        self.anchors = guest is not None
+        """Whether a worker's memory is held by a process of its init's user, whom the guest cannot signal."""
         if guest is not None:
             os.setgroups([])
             self.approach()
 
     def approach(self) -> None:
         """Do in the guest's name what is done from here on."""
-        if self._guest is not None:
+        if self._guest is not None and not self._is_equal:
+            self._is_equal = True
             os.setresgid(self._guest, self._guest, 0)
             os.setresuid(self._guest, self._guest, 0)
 
     def withdraw(self) -> None:
         """Be somebody else again: the guest is about to live."""
-        if self._guest is not None:
+        if self._is_equal:
+            self._is_equal = False
             os.setresuid(0, 0, 0)
             os.setresgid(0, 0, 0)
 
-    def become_guest(self) -> None:
-        """Turn this child of the init's into the guest, with no way back."""
+    def begin_to_become_guest(self) -> None:
+        """In this child of the init's: give up what its filters will not let it give up any more."""
         if self._guest is not None:
             self.withdraw()
             kernel.drop_bounding_set()
+
+    def become_guest(self) -> None:
+        """Turn this child of the init's into the guest, with no way back; its anchor is left behind."""
+        if self._guest is not None:
+            if self.anchors:
+                _cast_anchor()
             os.setresgid(self._guest, self._guest, self._guest)
             os.setresuid(self._guest, self._guest, self._guest)
+            kernel.set_dumpable(1)  # which whoever becomes somebody else is not
+
+
+def _cast_anchor() -> None:
+    """Have this process's memory outlive it: in gVisor taking it apart is half of what a short run takes."""
+    steps = Steps(Code(os.uname().machine))
+    where = anchor.cast_by_another(steps)
+    steps.run()
+    anchor.wait_until_at_rest(where[0])
 
 
 def close_all_from(first: int) -> None:
@@ -88,14 +108,15 @@ def close_all_from(first: int) -> None:
                     os.close(int(name))
 
 
-def give_up_everything(setup: dict[str, Any], home: str, of_init: tuple[int, ...]) -> dict[str, Any]:
-    """Put on everything that this kernel has, and return what that is; there is no way back.
+def give_up_everything(setup: dict[str, Any], home: str, of_init: tuple[int, ...], apart: Apart) -> dict[str, Any]:
+    """Put on everything that this kernel has, become the guest, and return what that is; there is no way back.
 
     Raises:
         Exposed: The descriptors `of_init` can be opened from here.
         OSError: A step failed that this kernel has.
     """
     told: dict[str, Any] = {"landlock": 0, "filters": 0, "notes": []}
+    apart.begin_to_become_guest()
     kernel.set_dumpable(1)  # a guest may look at itself
     try:
         kernel.write_file("/proc/self/oom_score_adj", b"1000")  # it, and not its init, is what memory is short for
@@ -112,6 +133,7 @@ def give_up_everything(setup: dict[str, Any], home: str, of_init: tuple[int, ...
     kernel.no_new_privileges()
     _enter_landlock(told, home)
     _load_filters(told, setup["filters"].get(os.uname().machine, ()))
+    apart.become_guest()
     _prove(of_init)
     return told
 
