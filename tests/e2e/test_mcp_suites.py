@@ -119,6 +119,30 @@ def test_the_inspector_calls_a_tool_over_http(tmp_path: Path) -> None:
     assert answer["structuredContent"]["stdout"] == "hi\n"
 
 
+def told_in_the_readme() -> dict[str, list[str]]:
+    """Return what each client is told to start, by the client's name."""
+    page = (SUITES.parents[2] / "README.md").read_text()
+    added = re.findall(r"(?m)^claude mcp add ringfence -- (\S.*?) +# (.+)$", page)
+    forms = [
+        (json.loads(form), client)
+        for form, client in re.findall(r'(?m)^(\{"(?:mcpServers|servers)": .*\}) +# (.+)$', page)
+    ]
+    servers = [(client, (form.get("mcpServers") or form["servers"])["ringfence"]) for form, client in forms]
+    assert all(each.get("type", "stdio") == "stdio" for _, each in servers)
+    started = {client: [each["command"], *each["args"]] for client, each in servers}
+    return {client: command.split() for command, client in added} | started
+
+
+def test_the_three_lines_of_the_readme_start_a_server_that_answers(tmp_path: Path) -> None:
+    lines = told_in_the_readme()
+    assert set(lines) == {"Claude Code", "Claude Desktop, Cursor", "VS Code"}
+    bin_directory = Path(sys.executable).parent
+    for command in {tuple(words) for words in lines.values()}:
+        words = (str(bin_directory / command[0]), *command[1:], "--home", str(tmp_path))
+        calling = ("--method", "tools/call", "--tool-name", "run_code", "--tool-arg", "code=print(6 * 7)")
+        assert inspected(*words, *calling)["structuredContent"]["stdout"] == "42\n"
+
+
 def inspected(*words: str) -> dict[str, Any]:
     done = program("mcp-inspector", "--cli", *words)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -60,6 +60,8 @@ def problem_of(error: RingfenceError, *, show_fix: bool = False) -> dict[str, An
         "retryable": answer.retryable,
         "details": dict(error.details),
     }
+    if error.reason == "not_found":  # byte by byte the same for what is another's and for what is not there
+        body["details"].pop("evidence_id", None)
     if isinstance(error, InternalError) and not show_fix:
         body |= {"detail": "Ringfence itself failed; its log has more under the id of this request", "details": {}}
     # a fix can name files of the host: it is for whoever can mend them, unless the request itself is to be mended

@@ -23,8 +23,27 @@ CANCELLED_BY_HANGING_UP: Final = frozenset({"/mcp"})
 """Paths whose protocol has no other way to cancel a call: a client that closes its half wants no answer."""
 _SLOWEST_BODY: Final = 64 * 1024
 """Bytes in a second below which a body counts as one that never ends."""
+_LONGEST_METHOD: Final = 32
+_MOST_INCOMPLETE: Final = 64 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
+
+
+class _OneReading(h11.Connection):
+    """Takes no request of which two readers could see different ends: a proxy before us may be the other one."""
+
+    def next_event(self) -> Any:
+        """Return what came next.
+
+        Raises:
+            h11.RemoteProtocolError: It has two lengths, or a method that is none.
+        """
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            lengths = {name for name, _ in event.headers} & {b"content-length", b"transfer-encoding"}
+            if len(lengths) > 1 or len(event.method) > _LONGEST_METHOD:
+                raise h11.RemoteProtocolError("not a request that has one meaning")
+        return event
 
 
 class Connection(H11Protocol):
@@ -39,6 +58,11 @@ class Connection(H11Protocol):
     _unread: asyncio.TimerHandle | None = None
     _began: float = 0.0
     _received: int = 0
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Be made by the server for a client that is about to come."""
+        super().__init__(*args, **named)
+        self.conn = _OneReading(h11.SERVER, self.config.h11_max_incomplete_event_size or _MOST_INCOMPLETE)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a client, unless it is one too many, or another user's at the socket of the home."""
