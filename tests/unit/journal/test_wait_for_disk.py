@@ -31,5 +31,5 @@ def test_a_home_without_settings_does_not_wait(tmp_path: Path) -> None:
 @pytest.mark.parametrize("written", ["wait_for_disk = 1", 'wait_for_disk = "yes"', "wait_for_disc = true"])
 def test_what_is_not_written_so_is_refused(tmp_path: Path, written: str) -> None:
     (tmp_path / "config.toml").write_text(f"[evidence]\n{written}\n")
-    with pytest.raises(InvalidRequest, match="evidence.wait_for_dis"):
+    with pytest.raises(InvalidRequest, match="wait_for_dis"):
         waits_for_disk(tmp_path)
