@@ -20,6 +20,8 @@ __all__ = ["dataclass", "field", "fields", "replace"]
 T = TypeVar("T")
 _OFTEN = 16
 """After so many objects of a class its `__init__` is worth compiling; before, it takes longer than it saves."""
+_WIDE = 8
+"""From so many fields on, becoming an open class and itself again takes less than setting each field by a call."""
 _MISSING: Any = type("_Missing", (), {"__repr__": lambda _: "<nothing given>"})()
 
 
@@ -209,7 +211,7 @@ def _written(cls: type, shape: _Shape) -> Callable[..., None]:
     """Compile the `__init__` of `cls`."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
     parameters: dict[bool, list[str]] = {False: [], True: []}
-    body = []
+    values: dict[str, str] = {}
     for name, each in shape.fields.items():
         value = name
         if each.factory is not _MISSING:
@@ -226,7 +228,8 @@ def _written(cls: type, shape: _Shape) -> Callable[..., None]:
             parameters[each.kw_only].append(parameter)
         elif each.factory is _MISSING and (each.default is _MISSING or not shape.slots):
             continue
-        body.append(f"_set(self, {name!r}, {value})" if shape.frozen else f"self.{name} = {value}")
+        values[name] = value
+    body = _filling(cls, shape, values, known)
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     star = ["*"] if parameters[True] else []
@@ -235,6 +238,29 @@ def _written(cls: type, shape: _Shape) -> Callable[..., None]:
     written: types.FunctionType = known["__init__"]
     written.__qualname__, written.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     return written
+
+
+def _filling(cls: type, shape: _Shape, values: dict[str, str], known: dict[str, Any]) -> list[str]:
+    """Return the lines that give an object of `cls` its `values`.
+
+    A frozen object refuses to be written to, so that every field takes a call. A wide one is, until it is filled, of a
+    class that is laid out the same and refuses nothing, which nobody else ever sees.
+    """
+    openly = [f"self.{name} = {value}" for name, value in values.items()]
+    if not shape.frozen:
+        return openly
+    one_by_one = [f"_set(self, {name!r}, {value})" for name, value in values.items()]
+    slots: tuple[str, ...] = getattr(cls, "__slots__", ())
+    if len(values) < _WIDE or cls.__bases__ != (object,) or slots != tuple(shape.fields):
+        return one_by_one
+    known["_own"] = cls
+    known["_open"] = type(cls.__name__, (), {"__slots__": slots})
+    return [
+        "if self.__class__ is _own:",
+        *(f" {line}" for line in ("_set(self, '__class__', _open)", *openly, "self.__class__ = _own")),
+        "else:",  # what was made of the class may be laid out otherwise
+        *(f" {line}" for line in one_by_one),
+    ]
 
 
 @recursive_repr()

@@ -156,6 +156,8 @@ class FileChanges:
     """Whether a session kept what was written; false where it is denied, pending, or would outgrow its quota."""
     denied: tuple[str, ...] = ()
     """What of it the policy lets nobody change."""
+    excess: tuple[int, int] | None = None
+    """How many paths and bytes a run changed, where that was more than one may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +360,7 @@ class ExecutionResult:
             memory_peak_bytes=self.memory_peak_bytes,
             bytes_out=self.stdout_bytes + self.stderr_bytes + (0 if self.network is None else self.network.bytes_out),
             bytes_in=0 if self.network is None else self.network.bytes_in,
-            file_count=len(self.files_written),
+            file_count=len(self.files_written) + len(self.artifacts),
         )
 
 

@@ -31,6 +31,7 @@ from ringfence.outcome import (
 Form = Mapping[str, Any]
 ArtifactOf = Callable[[str, int, str], Artifact]
 """Makes the artifact whose path, size and digest are known, and whose bytes are elsewhere."""
+_AMOUNTS: Final = tuple(field.name for field in fields(Budget))
 _T = TypeVar("_T")
 
 
@@ -67,7 +68,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "exec_id": result.exec_id,
         "evidence_id": result.evidence_id,
         "out": dict(result.out),
-        "used": asdict(result.used),
+        "used": _amounts(result.used),
         "notes": list(result.notes),
         "pending": None if result.pending is None else result.pending.to_dict(),
         "network": None if result.network is None else _plain(asdict(result.network)),
@@ -93,11 +94,16 @@ def result_form(result: ExecutionResult) -> dict[str, Any]:
         "complete": changes.complete,
         "kept": changes.kept,
         "denied": list(changes.denied),
+        "excess": None if changes.excess is None else list(changes.excess),
     }
     form["tasks_peak"] = result.tasks_peak
     form["value"] = result.value
     form["digests"] = None if result.digests is None else dict(result.digests)
     return form
+
+
+def _amounts(used: Budget) -> dict[str, Any]:
+    return {name: getattr(used, name) for name in _AMOUNTS}  # numbers, which need no copying
 
 
 def broker_form(outcome: BrokerOutcome) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def broker_form(outcome: BrokerOutcome) -> dict[str, Any]:
         "operation": outcome.operation,
         "out": _plain(outcome.out),
         "content_b64": None if outcome.content is None else base64.b64encode(outcome.content).decode(),
-        "used": asdict(outcome.used),
+        "used": _amounts(outcome.used),
         "effects": [{"kind": effect.kind, "meta": dict(effect.meta)} for effect in outcome.effects],
         "exec_id": outcome.exec_id,
         "evidence_id": outcome.evidence_id,
@@ -354,4 +360,13 @@ def _changes(value: object) -> FileChanges:
         complete=read_member(form, "complete", bool),
         kept=read_member(form, "kept", bool),
         denied=_texts(form, "denied") if "denied" in form else (),
+        excess=_excess(form.get("excess")),
     )
+
+
+def _excess(value: object) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or [type(number) for number in value] != [int, int]:
+        raise wrong_form("'changes'")
+    return value[0], value[1]

@@ -67,6 +67,8 @@ class ExecCtx:
     """How many bytes it may say before it is ended, where a budget bounds that."""
     begin: Begin | None = None
     """To be awaited before anything of the operation happens; whoever gets ready first, gets ready meanwhile."""
+    note: Begin | None = None
+    """The same for what nobody sees before `begin` was awaited too: it is written, and the disk takes it meanwhile."""
     afterwards: Callable[[Callable[[], None]], None] = _now
     """Has something done once the end is written: what nobody waits for must not stand in its way."""
     cancelled: Callable[[], bool] = _never
@@ -176,21 +178,30 @@ AlsoWrite = Callable[[Any], None]
 
 
 class EvidenceSink(Protocol):
-    """Where every execution is written down before it starts and when it is over; each returns when that is durable.
+    """Where every execution is written down before it starts and when it is over.
 
-    `ev` is what `ringfence.evidence.records` makes. What cannot be written raises Unavailable, and must not happen.
+    What is written outlives every process of this machine; only what is on the disk outlives a loss of power. `ev` is
+    what `ringfence.evidence.records` makes. What cannot be written raises Unavailable, and must not happen.
     """
 
+    async def note(self, ev: Members, documents: Sequence[Document] = ()) -> None:
+        """Write down that an execution starts which nobody looks for before it ends, or has lasted for a moment."""
+        ...
+
     async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
-        """Write down that an execution starts, and keep the documents that it names."""
+        """Write down that an execution starts, where everybody finds it, and keep the documents that it names."""
+        ...
+
+    async def on_disk(self) -> None:
+        """Return when all that was written before is on the disk."""
         ...
 
     async def end(self, ev: Members, also: AlsoWrite | None = None) -> None:
-        """Write down how an execution ended, and whatever `also` writes with it."""
+        """Write down how an execution ended, and whatever `also` writes with it; the disk follows at once."""
         ...
 
     async def record(self, ev: Members, documents: Sequence[Document] = ()) -> None:
-        """Write down what has no end of its own: a refusal, a consent, a change of the rules."""
+        """Put on the disk what has no end of its own: a refusal, a consent, a change of the rules."""
         ...
 
 

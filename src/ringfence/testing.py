@@ -41,6 +41,7 @@ from ringfence.ports import (
     Executor,
     Harvest,
     Job,
+    Keep,
     Keeping,
     WorkerSpec,
 )
@@ -80,12 +81,15 @@ def _grant(policy: PolicySnapshot, tool: str, role: str | None, call_id: str, ca
     return Grant(caller.tenant, caller.subject_id, tool, call_id, view.capabilities, 1 << 52, view.budget, "test")
 
 
-def orchestrator_over(*executors: Executor[Any, Any], evidence: EvidenceSink | None = None) -> Orchestrator:
+def orchestrator_over(
+    *executors: Executor[Any, Any], evidence: EvidenceSink | None = None, keep: Keep | None = None
+) -> Orchestrator:
     """Return the real pipeline in front of stand-ins, one a domain; its guard takes every program for harmless."""
     guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
     admission = Admission(MemoryMeter())
     by_domain = {executor.capability_domain(): _always(executor) for executor in executors}
-    return Orchestrator(by_domain, TimeOrdered(), guard, FrozenClock(), lambda: admission, evidence or MemorySink())
+    sink = evidence or MemorySink()
+    return Orchestrator(by_domain, TimeOrdered(), guard, FrozenClock(), lambda: admission, sink, keep=keep)
 
 
 def _always(executor: Executor[Any, Any]) -> Callable[[], Executor[Any, Any]]:
@@ -99,10 +103,17 @@ class MemorySink:
     records: list[Members] = field(default_factory=list)
     documents: dict[str, Document] = field(default_factory=dict)
 
+    async def note(self, ev: Members, documents: Sequence[Document] = ()) -> None:
+        """Keep the beginning of an execution that nobody looks for yet."""
+        await self.begin(ev, documents)
+
     async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Keep the beginning of an execution, and the documents that it names."""
         self.records.append(ev)
         self.documents.update((document.digest, document) for document in documents)
+
+    async def on_disk(self) -> None:
+        """Return at once: nothing is kept longer than this process."""
 
     async def end(self, ev: Members, also: AlsoWrite | None = None) -> None:
         """Keep the end of an execution; there is no transaction that `also` could write in."""

@@ -94,6 +94,29 @@ def test_a_variable_that_the_policy_does_not_name_does_not_get_in(service: Servi
     assert "LD_PRELOAD" in refused.json["detail"]
 
 
+# --- what is kept of a run (C16) ---
+
+
+def test_what_is_kept_of_a_run_is_shown_as_long_as_the_policy_shows_it(service: Service) -> None:
+    exec_id = shell(service, "echo CONFIDENTIAL; echo HIDDEN >&2").json["exec_id"]
+    place = f"/sandbox/execs/{exec_id}"
+    policy = service.home / "policy.yaml"
+    assert service.ask("GET", f"{place}/stdout").body == b"CONFIDENTIAL\n"
+    try:
+        policy.write_text("policies: {default: {output_inline: false, env_allow: ['APP_*']}}\n")
+        for stream in ("stdout", "stderr"):
+            refused = service.ask("GET", f"{place}/{stream}")
+            assert (refused.status, refused.json["code"]) == (403, "SANDBOX.CAPABILITY_BLOCKED")
+        shown = service.ask("GET", place)
+        assert (shown.json["stdout"], shown.json["out"]["preview"], shown.json["out"]["stdout_bytes"]) == ("", "", 13)
+        for answer in (shown, service.ask("GET", f"{place}/events"), service.ask("POST", f"{place}/cancel")):
+            assert b"CONFIDENTIAL" not in answer.body
+            assert b"HIDDEN" not in answer.body
+    finally:
+        policy.write_text(POLICY)
+    assert service.ask("GET", place).json["stdout"] == "CONFIDENTIAL\n"
+
+
 # --- consent and hosts (S4-15, S4-41, S4-42, S4-44) ---
 
 

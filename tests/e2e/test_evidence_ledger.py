@@ -298,7 +298,7 @@ def test_how_long_a_decision_took_is_counted_for_every_call(family: str, counted
 def test_processor_time_is_counted_in_milliseconds(counted: str) -> None:
     found = re.search(r"^sandbox_cpu_ms (\d+)$", counted, re.MULTILINE)
     assert found is not None
-    assert 100 <= int(found[1]) < 5000
+    assert 10 <= int(found[1]) < 5000  # of the 300 ms that it spun, as many as it was given
 
 
 def test_executions_are_counted_by_tool_language_and_status(counted: str) -> None:

@@ -360,7 +360,8 @@ def test_files_are_written_read_listed_and_deleted_by_operations(service: Servic
 
 
 @pytest.mark.timeout(120 * SOAK)
-def test_a_service_that_is_killed_under_load_runs_every_key_exactly_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_service_that_is_ended_under_load_runs_every_key_exactly_once(tmp_path: Path, signum: int) -> None:
     clients, each = 8, 3 * SOAK
     keys = [[f"client-{client}-{number}" for number in range(each)] for client in range(clients)]
     first_dead = threading.Event()
@@ -385,7 +386,7 @@ def test_a_service_that_is_killed_under_load_runs_every_key_exactly_once(tmp_pat
         with ThreadPoolExecutor(clients) as pool:
             asking = [pool.submit(ask, own) for own in keys]
             first_dead.wait(PATIENCE_SECONDS)
-            first.end(signal.SIGKILL)
+            first.end(signum)
             for client in asking:
                 client.result()
     assert len(acknowledged) >= clients * each // 2

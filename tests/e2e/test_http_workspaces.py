@@ -116,9 +116,11 @@ def test_another_tenants_project_and_nobodys_answer_the_same(service: Service, k
     assert {"project_id": "private"} in service.ask("GET", ROOT, key=mine).json["projects"]
     assert not (service.home / "workspace/tenants/other/projects/nobodys").exists()  # nothing was made by asking
     put(service, theirs, "private", "work/own", b"y")  # a name of their own
-    for name in (snapshot, UNKNOWN):
-        answer = service.ask("POST", f"{ROOT}/private/snapshots/{name}/restore", key=theirs)
-        assert (answer.status, answer.json["detail"]) == (404, "there is no such snapshot")
+    for method, what in (("POST", "snapshots/{}/restore"), ("DELETE", "snapshots/{}"), ("GET", "diff?since={}")):
+        asked_for = (f"{ROOT}/private/{what.format(name)}" for name in (snapshot, UNKNOWN))
+        foreign, unknown = (service.ask(method, path, key=theirs) for path in asked_for)
+        assert (foreign.status, foreign.json["detail"]) == (404, "there is no such snapshot")
+        assert foreign.body == unknown.body
     assert get(service, mine, "private", "work/secret").body == b"x"
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.command_line import ringfence as ringfence_command
@@ -213,6 +214,29 @@ async def test_a_signed_grant_governs_one_call_and_is_used_up_with_it(desk: Call
                 await other.execute_code("python", "print('RAN')")
             assert refusal.value.reason == "call_mismatch"
         assert (await manager.execute_code("python", "print(3)")).success  # without a grant, as before
+
+
+@pytest.mark.needs("biscuit")
+async def test_the_signature_of_a_token_is_checked_once_however_often_it_is_shown(
+    desk: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ringfence.grants.biscuit import BiscuitCodec
+
+    checked: list[str] = []
+    verified = BiscuitCodec._verified
+
+    def counted(codec: BiscuitCodec, token: str, public: bytes) -> Any:
+        checked.append(token)
+        return verified(codec, token, public)
+
+    monkeypatch.setattr(BiscuitCodec, "_verified", counted)
+    first, second = issued(desk), issued(desk)
+    async with SandboxManager(home=tmp_path) as manager:
+        for token in (first, second):
+            async with manager.under(token, call_id="c1") as governed:
+                for _ in range(3):
+                    assert (await governed.execute_code("python", "1")).success
+    assert checked == [first, second]
 
 
 @pytest.mark.needs("biscuit")

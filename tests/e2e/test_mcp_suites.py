@@ -48,10 +48,10 @@ def profile(tmp_path: Path) -> Iterator[str]:
 def test_the_server_conforms_but_for_what_the_baseline_gives_a_reason_for(
     profile: str, revision: str, tmp_path: Path
 ) -> None:
-    expected = {name: set(entry["checks"]) for name, entry in BASELINE[revision].items()}
+    expected = {name: set(entry["checks"]) for name, entry in BASELINE.get(revision, {}).items()}
     seen = tried(profile, tmp_path / "found", "--requirements", revision)
     assert len(seen) >= 33
-    assert sum(status == "SUCCESS" for checks in seen.values() for status in checks.values()) >= 50
+    assert sum(status == "SUCCESS" for checks in seen.values() for status in checks.values()) >= 60
     failed = {name: failures(checks) for name, checks in seen.items() if failures(checks)}
     # some checks give an answer half a second, which a busy machine may not keep: those are tried again by themselves
     for name in [name for name in failed if failed[name] - expected.get(name, set())]:
@@ -83,10 +83,10 @@ def failures(checks: dict[str, str]) -> set[str]:
 
 
 def test_every_expected_failure_has_a_reason_and_none_was_added() -> None:
-    assert set(BASELINE) == set(REVISIONS)
+    assert set(BASELINE) <= set(REVISIONS)
     entries = [entry for revision in BASELINE.values() for entry in revision.values()]
     assert [entry for entry in entries if len(entry["reason"]) < 20 or not entry["checks"]] == []
-    assert sum(len(entry["checks"]) for entry in entries) <= 50  # lower it with every one that goes
+    assert sum(len(entry["checks"]) for entry in entries) <= 30  # lower it with every one that goes
 
 
 # --- the inspector's command mode ---
@@ -117,6 +117,30 @@ def test_the_inspector_calls_a_tool_over_http(tmp_path: Path) -> None:
         words = ("--method", "tools/call", "--tool-name", "run_shell", "--tool-arg", "command=echo hi")
         answer = inspected(http.url, *key, *words)
     assert answer["structuredContent"]["stdout"] == "hi\n"
+
+
+def told_in_the_readme() -> dict[str, list[str]]:
+    """Return what each client is told to start, by the client's name."""
+    page = (SUITES.parents[2] / "README.md").read_text()
+    added = re.findall(r"(?m)^claude mcp add ringfence -- (\S.*?) +# (.+)$", page)
+    forms = [
+        (json.loads(form), client)
+        for form, client in re.findall(r'(?m)^(\{"(?:mcpServers|servers)": .*\}) +# (.+)$', page)
+    ]
+    servers = [(client, (form.get("mcpServers") or form["servers"])["ringfence"]) for form, client in forms]
+    assert all(each.get("type", "stdio") == "stdio" for _, each in servers)
+    started = {client: [each["command"], *each["args"]] for client, each in servers}
+    return {client: command.split() for command, client in added} | started
+
+
+def test_the_three_lines_of_the_readme_start_a_server_that_answers(tmp_path: Path) -> None:
+    lines = told_in_the_readme()
+    assert set(lines) == {"Claude Code", "Claude Desktop, Cursor", "VS Code"}
+    bin_directory = Path(sys.executable).parent
+    for command in {tuple(words) for words in lines.values()}:
+        words = (str(bin_directory / command[0]), *command[1:], "--home", str(tmp_path))
+        calling = ("--method", "tools/call", "--tool-name", "run_code", "--tool-arg", "code=print(6 * 7)")
+        assert inspected(*words, *calling)["structuredContent"]["stdout"] == "42\n"
 
 
 def inspected(*words: str) -> dict[str, Any]:

@@ -206,3 +206,50 @@ def test_over_the_wire_it_is_the_same_and_no_other_tenant_can_tell(tmp_path: Pat
             key=keys["acme"],
         )
         assert refused.status == 422
+
+
+# --- how much one run may change ---
+
+FIVE = "[open(f'n{n}', 'w').write('x') for n in range(5)]"
+
+
+def test_a_rule_about_how_much_a_run_changes_is_linted_explained_and_told_by_a_dry_run(tmp_path: Path) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("policies: {default: {max_changed_paths: 4, max_changed_bytes: 1kb}}\n")
+    under = ("--policy", str(policy))
+    said(tmp_path, "policy", "lint", str(policy))
+    explained = said(tmp_path, "policy", "explain", "--tool", "code_run", *under)
+    (line,) = [line for line in explained.splitlines() if line.startswith("changed_paths")]
+    assert line.split()[1:5] == ["4194304", "4194304", "4", "—"]
+    for words in (("--dry-run",), ("--dry-run", "--keep"), ()):
+        done = ringfence(tmp_path, "run", "--project", "p", *under, *words, "-c", FIVE)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "SANDBOX.CAPABILITY_BLOCKED changes_too_large: " in done.stderr
+        assert "it changes 5 paths, where 4 are allowed" in done.stderr
+        assert "would change nothing" not in done.stderr
+    assert said(tmp_path, "workspace", "pending", "p") == ""
+    assert said(tmp_path, "run", "--project", "p", "-c", "import os; print(os.listdir('.'))") == "[]\n"
+    large = told(tmp_path, "run", "--project", "p", *under, "-c", "open('n', 'w').write('x' * 2000)", code=3)
+    assert large["error"] == "it changes 2000 bytes, where 1024 are allowed"
+    shown = told(tmp_path, "evidence", "show", large["exec_id"])
+    assert '"changes_too_large": {"bytes": 2000, "paths": 1}' in json.dumps(shown, sort_keys=True)
+
+
+def test_over_the_wire_a_run_can_be_held_to_less_and_a_commit_is_held_to_the_policy(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {default: {max_changed_paths: 5}}\n")
+    with serving(tmp_path / "home", "--policy", str(policy)) as service:
+
+        def run(**overrides: object) -> Any:
+            body = {"project_id": "p", "exec": {"kind": "python", "code": FIVE}, "policy_overrides": overrides}
+            return service.ask("POST", "/sandbox/execs", body)
+
+        held = run(max_changed_paths=4, commit="ask").json
+        assert (held["status"], held["reason"], held["pending"]) == ("denied", "changes_too_large", None)
+        assert held["error"] == "it changes 5 paths, where 4 are allowed"
+        more = run(max_changed_paths=6)
+        assert (more.status, more.reason) == (403, "limit_exceeds_ceiling")
+        asked = run(commit="ask").json
+        assert len(asked["pending"]["added"]) == 5
+        committed = service.ask("POST", f"/sandbox/execs/{asked['exec_id']}/commit")
+        assert (committed.status, committed.json["out"]["written"]) == (200, 5)

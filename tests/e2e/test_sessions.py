@@ -51,6 +51,26 @@ async def test_files_of_the_session_are_there_and_its_artifacts_come_with_the_ce
     assert [(artifact.path, artifact.read()) for artifact in table.artifacts] == [("cell-2-1.html", b"<b>1</b>")]
 
 
+@pytest.mark.timeout(300)
+async def test_a_plot_and_a_table_of_the_real_libraries_become_files_of_the_cell() -> None:
+    async with (
+        SandboxManager(pool_size=0) as manager,
+        manager.session(packages=["pandas", "matplotlib"]) as session,
+    ):
+        plot = await session.run("import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nNone")
+        assert plot.status is Status.SUCCEEDED
+        (picture,) = plot.artifacts
+        assert picture.path == "cell-1-1.png"
+        assert picture.read().startswith(b"\x89PNG\r\n")
+        table = await session.run("import pandas as pd\npd.DataFrame({'a': range(100), 'b': 2})")
+        page, rows = table.artifacts
+        assert (page.path, rows.path) == ("cell-2-1.html", "cell-2-2.csv")
+        assert b"<table" in page.read()
+        assert rows.read().splitlines()[::100] == [b",a,b", b"99,99,2"]
+        many = await session.run("pd.DataFrame({'a': range(10_001)})")
+        assert [each.path for each in many.artifacts] == ["cell-3-1.html"]
+
+
 async def test_a_cell_the_policy_refuses_does_not_run_and_the_session_goes_on(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("policies: {default: {max_execution_time: 20s}, tools: {code_run: {sandbox_enabled: true}}}")

@@ -68,14 +68,20 @@ def contracts() -> list[dict[str, Any]]:
     return found
 
 
+def contract(name: str) -> dict[str, Any]:
+    """Return one contract of the import linter, by its name."""
+    (found,) = (each for each in contracts() if each["name"] == name)
+    return found
+
+
 def test_every_contract_is_told_and_none_that_is_not_there() -> None:
     checked = TEXT.partition("## What a machine checks")[2].partition("\n## ")[0]
-    assert re.findall(r"^- \*\*(.+?)\.\*\*", checked, re.MULTILINE) == [contract["name"] for contract in contracts()]
+    assert re.findall(r"^- \*\*(.+?)\.\*\*", checked, re.MULTILINE) == [each["name"] for each in contracts()]
 
 
 def test_the_executors_are_known_to_the_composition_root_alone() -> None:
-    (contract,) = (contract for contract in contracts() if contract["type"] == "protected")
-    assert (contract["protected_modules"], contract["allowed_importers"]) == (
+    found = contract("Only the pipeline is given executors")
+    assert (found["protected_modules"], found["allowed_importers"]) == (
         ["ringfence.executors"],
         ["ringfence.wiring"],
     )
@@ -85,3 +91,36 @@ def test_the_layers_are_those_the_import_contract_enforces() -> None:
     enforced = [re.findall(r"\w+", layer) for layer in contracts()[0]["layers"]]
     sentence = TEXT.partition("**The pipeline points one way.**")[2].partition(". A new top-level")[0]
     assert [re.findall(r"\w+", layer) for layer in sentence.split("→")] == enforced
+
+
+def test_every_backend_there_is_can_be_reached_by_executors_alone() -> None:
+    protected = contract("Only executors are given what acts")["protected_modules"]
+    backends = {path.parent.name for path in (ROOT / "src/ringfence/isolation").glob("*/backend.py")}
+    assert {f"ringfence.isolation.{name}.backend" for name in backends} <= set(protected)
+    for module in protected:
+        assert import_module(module).__name__ == module
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("ringfence.interfaces.http.execs", "ringfence.executors.net"),
+        ("ringfence.service.house", "ringfence.executors.code"),
+        ("ringfence.facade", "ringfence.isolation.native.backend"),
+        ("ringfence.skilled", "ringfence.isolation.docker.backend"),
+        ("ringfence.interfaces.cli.browse", "ringfence.browser.browsers"),
+        ("ringfence.fetching", "ringfence.egress.retrieval"),
+        ("ringfence.background", "ringfence.isolation.pool.pools"),
+        ("ringfence.orchestrator.pipeline", "ringfence.executors.fs"),
+    ],
+)
+def test_an_import_around_the_pipeline_breaks_a_contract(importer: str, imported: str) -> None:
+    """Asks what import-linter asks of its graph, of the import that somebody might add."""
+    guarding = [
+        each
+        for each in (contract("Only the pipeline is given executors"), contract("Only executors are given what acts"))
+        if any(imported == module or imported.startswith(f"{module}.") for module in each["protected_modules"])
+    ]
+    assert guarding
+    for each in guarding:
+        assert not any(importer == name or importer.startswith(f"{name}.") for name in each["allowed_importers"])

@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -271,3 +272,39 @@ def test_no_method_is_compiled_and_the_standard_library_not_imported_before_it_i
         "assert repr(Point(1)) == 'Point(x=1)' and Point(1) == Point(x=1) and 'dataclasses' not in sys.modules\n"
     )
     assert subprocess.run([sys.executable, "-I", "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("weakref_slot", [False, True])
+@pytest.mark.parametrize("by", BOTH)
+def test_a_wide_frozen_record_is_filled_and_refuses_from_then_on(by: Any, *, weakref_slot: bool) -> None:
+    seen: list[str] = []
+
+    @by.dataclass(frozen=True, slots=True, weakref_slot=weakref_slot)
+    class Wide:
+        a: int
+        b: int = 2
+        c: int = 3
+        d: int = 4
+        e: int = 5
+        f: int = 6
+        g: list[int] = by.field(default_factory=list)
+        h: int = 8
+
+        def __post_init__(self) -> None:
+            seen.append(type(self).__name__)
+
+    class Wider(Wide):
+        """Has a dictionary, which what it is made of has not."""
+
+    kinds: tuple[Any, ...] = (Wide, Wider)
+    for kind in kinds:
+        for number in range(40):  # before and after its `__init__` is compiled
+            made = kind(number, h=number)
+            assert type(made) is kind
+            assert (made.a, made.b, made.g, made.h) == (number, 2, [], number)
+            for name in ("a", "h"):
+                with pytest.raises(dataclasses.FrozenInstanceError):
+                    setattr(made, name, 0)
+            assert by.replace(made, h=1) == kind(number, h=1)
+            assert not weakref_slot or weakref.ref(made)() is made
+    assert set(seen) == {"Wide", "Wider"}

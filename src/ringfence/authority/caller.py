@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 LOCAL = "local"
 """The tenant, and the subject, of whoever uses the library or the command directly."""
-_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+_TENANT = pattern(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _MOST_CHARACTERS = 256
 
 

@@ -32,6 +32,8 @@ _HELD_BY = {
     "artifact_count": _HOST,
     "artifact_depth": _HOST,
     "max_concurrency": _HOST,
+    "changed_paths": _HOST,
+    "changed_bytes": _HOST,
     "safety": "guard",
     "isolation": _KERNEL,
     "critical_isolation": _KERNEL,
@@ -45,6 +47,7 @@ _HELD_BY = {
     "denied_changes": _HOST,
     # what a program is called says little about what it does
     "denied_commands": "best-effort",
+    "allowed_commands": "best-effort",
     "denied_domains": "proxy",
     "denied_networks": "proxy",
     "denied_ports": "proxy",

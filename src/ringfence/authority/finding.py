@@ -33,7 +33,8 @@ class Finding:
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         fix = f" (fix: {self.fix})" if self.fix else ""
-        return f"{place}: {self.severity}: {self.path}: {self.message}{fix} [{self.rule}]".removeprefix(": ")
+        what = ": ".join(part for part in (place, str(self.severity), self.path, self.message) if part)
+        return f"{what}{fix} [{self.rule}]"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as one flat object."""
@@ -67,7 +68,7 @@ def refuse_errors(findings: Iterable[Finding], *, reason: str) -> None:
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     place = f"{first.file}:{first.line}: " if first.line else ""
     raise InvalidRequest(
-        f"{place}{first.path}: {first.message}{more}",
+        f"{place}{first.path}{': ' if first.path else ''}{first.message}{more}",
         reason=reason,
         fix=first.fix or None,
         rule=first.rule,

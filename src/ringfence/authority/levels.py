@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum, StrEnum
-from functools import total_ordering
 
 
-@total_ordering
 class Rising(Enum):
     """Values in rising order; not text, because "critical" comes before "safe" in the alphabet."""
 
@@ -16,11 +14,24 @@ class Rising(Enum):
         """Members are made in the order they are written."""
         self.rank = len(type(self).__members__)
 
+    # all four, where one could be made of another: every rule of every call is compared by them
     def __lt__(self, other: object) -> bool:
         return self.rank < other.rank if isinstance(other, type(self)) else NotImplemented
 
+    def __le__(self, other: object) -> bool:
+        return self.rank <= other.rank if isinstance(other, type(self)) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return self.rank > other.rank if isinstance(other, type(self)) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self.rank >= other.rank if isinstance(other, type(self)) else NotImplemented
+
+    # there is one object of each, and what was worked out for it is found again by it
+    __hash__ = object.__hash__
+
     def __str__(self) -> str:
-        return str(self.value)
+        return str(self._value_)
 
 
 class RiskLevel(Rising):

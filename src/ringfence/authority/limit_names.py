@@ -36,6 +36,8 @@ _BY_NAME: Final[dict[str, tuple[str, float]]] = {
     "max_files": ("max_files", 1),
     "max_depth": ("max_depth", 1),
     "max_concurrency": ("max_concurrency", 1),
+    "max_changed_paths": ("changed_paths", 1),
+    "max_changed_bytes": ("changed_bytes", 1),
 }
 NAMES: Final = tuple(_BY_NAME)
 

@@ -83,6 +83,11 @@ class LocalAuthority:
         """Whether the policy lets the role use the tool at all; what for, only a profile tells."""
         return self._policy().view(tool, role).refusal is None
 
+    def shows_output(self, role: str | None) -> bool:
+        """Whether the policy of the moment shows the role what programs and files say."""
+        policy = self._policy()
+        return all(policy.view(tool, role).output_inline for tool in ("code_run", "shell_exec", "file_read"))
+
     def profile(
         self,
         operation: Operation,
@@ -105,19 +110,17 @@ class LocalAuthority:
         tool = tool_of(operation) if manifest is None else manifest.id
         view = policy.view(tool, role)
         reaching = isinstance(operation, CodeRun) and bool(operation.domains)
-        declared = manifest or built_in_manifest(tool, view.capabilities, reaching=reaching)
-        if granted is not None:
-            profile = self._builder.build(granted, declared, policy, tool=tool, role=role, request=request)
-            return replace(profile, sources=Sources(policy, request, granted, manifest))
-        grant = self._issue(policy, tool, role, call_id, caller)
+        grant = granted or self._issue(policy, tool, role, call_id, caller)
         key = id(view), id(request), id(manifest), reaching
-        known = self._known.get(key)
+        known = None if granted is not None else self._known.get(key)
         if known is None:
+            declared = manifest or built_in_manifest(tool, view.capabilities, reaching=reaching)
             profile = self._builder.build(grant, declared, policy, tool=tool, role=role, request=request)
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            profile = replace(profile, sources=Sources(policy, request, None, manifest))
-            self._known[key] = profile, view, request, manifest
+            profile = replace(profile, sources=Sources(policy, request, granted, manifest))
+            if granted is None:
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                self._known[key] = profile, view, request, manifest
             return profile
         return replace(
             known[0],

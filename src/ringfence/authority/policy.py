@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.authority.catalogue import tool_name
-from ringfence.authority.finding import Finding
 from ringfence.authority.levels import ApprovalMode, Decision, NetMode
 from ringfence.authority.limit_names import Stated, nothing
 from ringfence.authority.profile import SecurityMode
@@ -18,10 +17,11 @@ from ringfence.capability.denials import NO_DENIALS, PRIVATE_NETWORKS, Denials
 from ringfence.dataclass import dataclass, field
 
 if TYPE_CHECKING:
+    from ringfence.authority.finding import Finding
     from ringfence.authority.policy_view import PolicyView
     from ringfence.authority.rule import Rule
     from ringfence.authority.taint import TaintPolicy
-    from ringfence.operation.brokered import Brokered
+    from ringfence.operation.form import Operation
 
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 _PRIVATE: Final = Denials(networks=PRIVATE_NETWORKS)
@@ -80,7 +80,7 @@ class PolicyTest:
 
     name: str
     tool: str
-    operation: Brokered
+    operation: Operation
     expect: Decision
     role: str | None = None
     line: int = 0
@@ -99,6 +99,7 @@ class Policy:
     mode: ApprovalMode = ApprovalMode.COWORK
     security_mode: SecurityMode | None = None
     ceilings: Stated = field(default_factory=nothing)
+    ceiling_lines: Mapping[str, int] = field(default_factory=nothing, compare=False)
     budgets: Mapping[str, Mapping[str, Budget]] = field(default_factory=nothing)
     secrets: tuple[Secret, ...] = ()
     rules: tuple[Rule, ...] = ()

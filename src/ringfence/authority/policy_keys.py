@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from ringfence.authority.levels import Commit, FilesystemAccess, IsolationLevel, NetMode, RiskLevel
 from ringfence.authority.units import seconds, size
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 _E = TypeVar("_E", bound=Enum)
 Read = Callable[[Any], Any]
 
-_ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?\Z")
-_MIME = re.compile(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+|\*)\Z")
-_GPU = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_ENVIRONMENT = pattern(r"[A-Za-z_][A-Za-z0-9_]*\*?\Z")
+_MIME = pattern(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+|\*)\Z")
+_GPU = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 def flag(value: object) -> bool:
@@ -51,26 +52,26 @@ def text(value: object) -> str:
 def port(value: object) -> int:
     """Read a port."""
     if type(value) is not int or not 0 < value < 65536:
-        raise InvalidRequest(f"{value!r} is not a port from 1 to 65535", reason="invalid_value")
+        raise InvalidRequest(f"{value!r} is not a port from 1 to 65535", reason="invalid_value", fix="write 443")
     return value
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidRequest(f"{value!r} is not a number above 0", reason="invalid_value")
+        raise InvalidRequest(f"{value!r} is not a number above 0", reason="invalid_value", fix="write 1.5")
     return float(value)
 
 
 def _count(value: object) -> int:
     if type(value) is not int or value <= 0:
-        raise InvalidRequest(f"{value!r} is not a whole number above 0", reason="invalid_value")
+        raise InvalidRequest(f"{value!r} is not a whole number above 0", reason="invalid_value", fix="write 16")
     return value
 
 
-def _named(pattern: re.Pattern[str], what: str) -> Read:
+def _named(pattern: re.Pattern[str], what: str, example: str) -> Read:
     def read(value: object) -> str:
         if not isinstance(value, str) or not pattern.match(value):
-            raise InvalidRequest(f"{value!r} is not {what}", reason="invalid_value")
+            raise InvalidRequest(f"{value!r} is not {what}", reason="invalid_value", fix=f"write {example}")
         return value
 
     return read
@@ -80,6 +81,24 @@ def _path(value: object) -> str:
     from ringfence.capability.glob import path_glob
 
     return path_glob(value)
+
+
+def _denied_path(value: object) -> str:
+    from ringfence.capability.glob import denied_glob
+
+    return denied_glob(value)
+
+
+def _denied_domain(value: object) -> str:
+    from ringfence.capability.denials import denied_domain
+
+    return denied_domain(value)
+
+
+def _denied_command(value: object) -> str:
+    from ringfence.capability.denials import denied_command
+
+    return denied_command(value)
 
 
 def _change(value: object) -> str:
@@ -105,7 +124,9 @@ def _command(value: object) -> str:
 
     words = text(value).split()
     if not is_program(words[0]):
-        raise InvalidRequest(f"{words[0]!r} is not the bare name of a program", reason="invalid_value")
+        raise InvalidRequest(
+            f"{words[0]!r} is not the bare name of a program", reason="invalid_value", fix="write git, not /usr/bin/git"
+        )
     return " ".join(words)
 
 
@@ -119,7 +140,7 @@ def _method(value: object) -> str:
     from ringfence.operation.target import METHODS
 
     if not isinstance(value, str) or value not in METHODS:
-        raise InvalidRequest(f"{value!r} is not one of {', '.join(sorted(METHODS))}", reason="invalid_value")
+        raise _none_of(value, METHODS)
     return value
 
 
@@ -133,8 +154,13 @@ def _verb(value: object) -> str:
     from ringfence.capability.browser import VERBS
 
     if not isinstance(value, str) or value not in VERBS:
-        raise InvalidRequest(f"{value!r} is not one of {', '.join(sorted(VERBS))}", reason="invalid_value")
+        raise _none_of(value, VERBS)
     return value
+
+
+def _none_of(value: object, words: frozenset[str]) -> InvalidRequest:
+    listed = ", ".join(sorted(words))
+    return InvalidRequest(f"{value!r} is not one of {listed}", reason="invalid_value", fix=f"write {listed}")
 
 
 # key → (limit, reader)
@@ -158,6 +184,8 @@ LIMIT_KEYS: dict[str, tuple[str, Read]] = {
     "max_files": ("max_files", _count),
     "max_depth": ("max_depth", _count),
     "max_concurrency": ("max_concurrency", _count),
+    "max_changed_paths": ("changed_paths", _count),
+    "max_changed_bytes": ("changed_bytes", size),
 }
 KEY_OF_LIMIT = {limit: key for key, (limit, _) in LIMIT_KEYS.items()}
 
@@ -185,19 +213,19 @@ LIST_KEYS: dict[str, Read] = {
     "allowed_url_paths": _url_path,
     "supported_languages": _language,
     "browser_scope": _verb,
-    "mime_allow": _named(_MIME, "a media type such as application/json or text/*"),
-    "env_allow": _named(_ENVIRONMENT, "the name of a variable, perhaps with * at its end"),
+    "mime_allow": _named(_MIME, "a media type", "application/json or text/*"),
+    "env_allow": _named(_ENVIRONMENT, "the name of a variable", "LANG, or LC_* for all that begin so"),
     "open_ports": port,
-    "gpu": _named(_GPU, "the name of a class of GPUs"),
+    "gpu": _named(_GPU, "the name of a class of GPUs", "a100"),
     "host_paths": _host_path,
 }
 
 # Lists that add up, and which set of the denials each is.
 DENY_KEYS: dict[str, tuple[str, Read]] = {
-    "denied_paths": ("paths", _path),
-    "denied_domains": ("domains", text),
+    "denied_paths": ("paths", _denied_path),
+    "denied_domains": ("domains", _denied_domain),
     "denied_ports": ("ports", port),
-    "denied_commands": ("commands", text),
+    "denied_commands": ("commands", _denied_command),
     "denied_changes": ("changes", _change),
 }
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 
 from ringfence.authority.catalogue import TOOLS
 from ringfence.authority.finding import Finding, Severity
-from ringfence.authority.levels import NetMode
+from ringfence.authority.levels import FilesystemAccess, NetMode
 from ringfence.authority.policy import Policy, Scope
-from ringfence.authority.policy_keys import KEY_OF_LIMIT, LIMIT_KEYS
-from ringfence.authority.policy_reader import read_policy
+from ringfence.authority.policy_keys import KEY_OF_LIMIT, LIMIT_KEYS, LIST_KEYS
+from ringfence.authority.policy_reader import nearest, read_policy
 from ringfence.authority.policy_view import lineage, tools_of, view
 from ringfence.capability.limits import SYSTEM_CEILING
 
@@ -32,7 +32,7 @@ def check(policy: Policy, file: str = "", *, skills: Collection[str] | None = No
     checks = (_roles(policy, skills), _rules(policy), _references(policy, skills), _ceilings(policy), _networks(policy))
     return [
         Finding(severity, rule, path, message, fix, file, line)
-        for found in (*checks, _widenings(policy))
+        for found in (*checks, _unused(policy), _widenings(policy))
         for severity, rule, path, message, fix, line in found
     ]
 
@@ -43,6 +43,11 @@ _Found = Iterator[tuple[Severity, str, str, str, str, int]]
 def _roles(policy: Policy, skills: Collection[str] | None) -> _Found:
     for name, role in policy.roles.items():
         path = f"policies.agent_roles.{name}"
+        if name == "default" or not name or name != name.strip():
+            yield (
+                Severity.ERROR, "reserved_name", path, f"{name!r} cannot be the name of a role",
+                "call it something else: 'inherits: default' means policies.default", role.line(),
+            )  # fmt: skip
         if role.inherits is not None and role.inherits not in policy.roles:
             yield (
                 Severity.ERROR, "unknown_role", f"{path}.inherits", f"there is no role {role.inherits!r}",
@@ -104,7 +109,8 @@ def _ceilings(policy: Policy) -> _Found:
         if value > getattr(SYSTEM_CEILING, limit):
             yield (
                 Severity.WARNING, "above_ceiling", f"ceilings.{KEY_OF_LIMIT[limit]}",
-                f"is above the system's {getattr(SYSTEM_CEILING, limit):g}, which counts", "lower it", 0,
+                f"is above the system's {getattr(SYSTEM_CEILING, limit):g}, which counts", "lower it",
+                policy.ceiling_lines.get(KEY_OF_LIMIT[limit], 0),
             )  # fmt: skip
     for path, scope in _scopes(policy):
         for key, (limit, _) in LIMIT_KEYS.items():
@@ -141,6 +147,28 @@ def _networks(policy: Policy) -> _Found:
             )  # fmt: skip
 
 
+def _unused(policy: Policy) -> _Found:
+    """Find what reads well and does nothing, where somebody may believe that it holds."""
+    for name, scope in policy.tools.items():
+        if name not in TOOLS and not _SKILL.match(name):
+            yield (
+                Severity.WARNING, "unused_tool", f"policies.tools.{name}",
+                "no call is a use of it: it is neither a built-in tool nor the id of a skill",
+                nearest(name.casefold(), TOOLS), scope.lines.get("", 0),
+            )  # fmt: skip
+    for path, scope in _scopes(policy):
+        if scope.values.get("gpu"):
+            yield (
+                Severity.WARNING, "no_effect", f"{path}.gpu", "no box of this version has a GPU",
+                "leave it out", scope.lines.get("gpu", 0),
+            )  # fmt: skip
+        if scope.values.get("host_paths") and scope.values.get("filesystem_access") is not FilesystemAccess.HOST:
+            yield (
+                Severity.WARNING, "no_effect", f"{path}.host_paths", "counts only under filesystem_access: host",
+                "write filesystem_access: host beside it, or leave it out", scope.lines.get("host_paths", 0),
+            )  # fmt: skip
+
+
 def _widenings(policy: Policy) -> _Found:
     for name, role in policy.roles.items():
         chain = lineage(policy, name)
@@ -165,7 +193,8 @@ def _wider(scope: Scope, tool: Scope) -> set[str]:
     more |= {key for key in both & {"net_mode", "filesystem_access"} if scope.values[key] > tool.values[key]}
     rising = {"isolation", "critical_isolation", "risk_level", "commit"}
     more |= {key for key in both & rising if scope.values[key] < tool.values[key]}
-    lists = both & {"allowed_paths", "allowed_domains", "allowed_commands", "supported_languages"}
+    more |= {key for key in both & {"output_inline"} if scope.values[key] and not tool.values[key]}
+    lists = both & LIST_KEYS.keys()
     return more | {key for key in lists if set(scope.values[key]) - set(tool.values[key])}
 
 

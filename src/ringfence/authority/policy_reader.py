@@ -23,7 +23,7 @@ from ringfence.authority.policy_keys import (
 )
 from ringfence.authority.profile import SecurityMode
 from ringfence.authority.yaml_tree import Node, YamlInvalid, read_yaml
-from ringfence.capability.denials import PRIVATE_NETWORKS, Denials
+from ringfence.capability.denials import PRIVATE_NETWORKS, Denials, denied_domain, denied_network
 from ringfence.capability.host import host_pattern
 from ringfence.errors import InvalidRequest
 
@@ -44,6 +44,7 @@ TOP_KEYS = (
 )
 PRIVATE = "private"
 """What stands for every private network in `network.denylist.networks`."""
+_ANY_FIX = "write a value of the kind that is named here"
 
 
 def load_policy(content: bytes, file: str = "") -> PolicySnapshot:
@@ -97,7 +98,8 @@ class Reader:
         if node is None or node.value is None:
             return {}
         if not isinstance(node.value, dict):
-            self.note("wrong_type", path, "must be a mapping of keys to values", node.line, node.column)
+            fix = "write 'key: value', one on each line"
+            self.note("wrong_type", path, "must be a mapping of keys to values", node.line, node.column, fix)
             return {}
         if known is None:
             return node.value
@@ -105,7 +107,7 @@ class Reader:
             if key not in known:
                 self.note(
                     "unknown_key", f"{path}.{key}".lstrip("."), f"{key!r} is not a key here",
-                    entry.key_line, entry.key_column, _nearest(key, known),
+                    entry.key_line, entry.key_column, nearest(key, known),
                 )  # fmt: skip
         return {key: entry for key, entry in node.value.items() if key in known}
 
@@ -123,7 +125,7 @@ class Reader:
         try:
             return read(plain(node))
         except InvalidRequest as error:
-            self.note("invalid_value", path, str(error), node.line, node.column, error.fix or "")
+            self.note("invalid_value", path, str(error), node.line, node.column, error.fix or _ANY_FIX)
         return None
 
     def values(self, node: Node | None, path: str, read: Callable[[Any], _T]) -> tuple[_T, ...]:
@@ -146,7 +148,8 @@ def frozen(entries: dict[str, _T]) -> Mapping[str, _T]:
     return MappingProxyType(entries)
 
 
-def _nearest(key: str, known: Collection[str]) -> str:
+def nearest(key: str, known: Collection[str]) -> str:
+    """Say which of the known names was probably meant, or what they are."""
     import difflib
 
     near = difflib.get_close_matches(key, known, 1)
@@ -171,6 +174,7 @@ def _policy(reader: Reader, root: Node) -> Policy:
         mode=(mode and reader.value(mode, "mode", word(ApprovalMode))) or ApprovalMode.COWORK,
         security_mode=reader.value(security, "security_mode", word(SecurityMode)) if security else None,
         ceilings=frozen({LIMIT_KEYS[key][0]: value for key, value in ceilings.values.items()}),
+        ceiling_lines=ceilings.lines,
         budgets=policy_sections.budgets(reader, top.get("budgets")),
         secrets=policy_sections.secrets(reader, top.get("secrets")),
         rules=policy_sections.rules(reader, top.get("rules"), "rules"),
@@ -217,7 +221,7 @@ def read_scope(reader: Reader, node: Node | None, path: str, where: str, known: 
             value = policy_sections.templates(reader, entry, at)
         if value is not None:
             values[key] = value
-    lines = {key: entry.key_line for key, entry in entries.items()}
+    lines = {"": node.key_line if node else 0} | {key: entry.key_line for key, entry in entries.items()}
     return Scope(where, frozen(values), _denials(reader, node, path, denied), frozen(lines))
 
 
@@ -265,9 +269,9 @@ def _network(reader: Reader, node: Node | None) -> Network:
         *reader.values(allow.get("ips"), "network.allowlist.ips", host_pattern),
     )
     denied: dict[str, frozenset[Any]] = {
-        "domains": frozenset(reader.values(deny.get("domains"), "network.denylist.domains", text)),
+        "domains": frozenset(reader.values(deny.get("domains"), "network.denylist.domains", denied_domain)),
         "ports": frozenset(reader.values(deny.get("ports"), "network.denylist.ports", port)),
-        "networks": frozenset(reader.values(deny.get("networks"), "network.denylist.networks", text)),
+        "networks": frozenset(reader.values(deny.get("networks"), "network.denylist.networks", _denied_network)),
     }
     if PRIVATE in denied["networks"]:  # whoever closes one more must not open all of these
         denied["networks"] = denied["networks"] - {PRIVATE} | PRIVATE_NETWORKS
@@ -280,6 +284,10 @@ def _network(reader: Reader, node: Node | None) -> Network:
         allowed=allowed if allow and _enabled(reader, allow, "network.allowlist") else None,
         denials=_denials(reader, node, "network.denylist", denied),
     )
+
+
+def _denied_network(value: object) -> str:
+    return PRIVATE if value == PRIVATE else denied_network(value)
 
 
 def _enabled(reader: Reader, entries: dict[str, Node], path: str) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringfence.authority.yaml_tree import Node
 
 SCOPES = ("tenant", "space", "user", "session")
+_TOO_MUCH = 2**53  # beyond it a number is not exact in JSON
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -55,7 +56,8 @@ def secrets(reader: Reader, node: Node | None) -> tuple[Secret, ...]:
     for name, entry in reader.mapping(node, "secrets").items():
         path = f"secrets.{name}"
         if not _NAME.match(name):
-            reader.note("invalid_value", path, "is not the name of a secret", entry.key_line, entry.key_column)
+            reader.note("invalid_value", path, "is not the name of a secret", entry.key_line, entry.key_column,
+                        "use letters, digits, '_', '.' and '-'")  # fmt: skip
             continue
         fields = reader.mapping(entry, path, ("tools", "roles", "scope"))
         scope = reader.value(fields["scope"], f"{path}.scope", _secret_scope) if "scope" in fields else None
@@ -105,17 +107,22 @@ def rules(reader: Reader, node: Node | None, section: str) -> tuple[Rule, ...]:
                 justification=_optional(reader, fields, path, "justification") or "",
                 match=reader.values(fields.get("match"), f"{path}.match", text),
                 not_match=reader.values(fields.get("not_match"), f"{path}.not_match", text),
-                scope=(reader.value(fields["scope"], f"{path}.scope", _approval_scope) if "scope" in fields else None)
-                or "call",
+                scope=_scope_of(reader, fields, path, asking=asking),
                 line=item.line,
             )
         )
     return tuple(read)
 
 
+def _scope_of(reader: Reader, fields: dict[str, Node], path: str, *, asking: bool) -> str:
+    """Return for how long an answer holds: a rule that asks takes one for the session, an approval says so itself."""
+    said = reader.value(fields["scope"], f"{path}.scope", _approval_scope) if "scope" in fields else None
+    return said or ("call" if asking else "session")
+
+
 def tests(reader: Reader, node: Node | None) -> tuple[PolicyTest, ...]:
     """Read `tests`: an operation as JSON, and whether it is to be allowed, asked about or denied."""
-    from ringfence.operation.form import from_json
+    from ringfence.operation.judged import read_judged
 
     read: list[PolicyTest] = []
     for at, item in enumerate(reader.items(node, "tests")):
@@ -123,10 +130,11 @@ def tests(reader: Reader, node: Node | None) -> tuple[PolicyTest, ...]:
         fields = reader.mapping(item, path, ("name", "role", "tool", "op", "expect", "tainted"))
         missing = [key for key in ("tool", "op", "expect") if key not in fields]
         if missing:
-            reader.note("incomplete_test", path, f"has no {missing[0]}", item.line, item.column)
+            fix = "give each test a tool, an op and what to expect"
+            reader.note("incomplete_test", path, f"has no {missing[0]}", item.line, item.column, fix)
             continue
         tool = reader.value(fields["tool"], f"{path}.tool", _tool)
-        operation = reader.value(fields["op"], f"{path}.op", from_json)
+        operation = reader.value(fields["op"], f"{path}.op", read_judged)
         expect = reader.value(fields["expect"], f"{path}.expect", word(Decision))
         if tool is None or operation is None or expect is None:
             continue
@@ -174,46 +182,55 @@ def _optional(reader: Reader, fields: dict[str, Node], path: str, key: str) -> s
 def _amount(kind: str, value: object) -> Amount:
     if value == UNLIMITED:
         return UNLIMITED
+    amount: object = value
     if isinstance(value, str) and kind.endswith("_ms"):
-        return round(seconds(value) * 1000)
-    if isinstance(value, str) and ("bytes" in kind):
-        return size(value)
-    if type(value) is not int or value < 0:
+        amount = round(seconds(value) * 1000)
+    elif isinstance(value, str) and "bytes" in kind:
+        amount = size(value)
+    if type(amount) is not int or not 0 <= amount < _TOO_MUCH:
         raise InvalidRequest(
             f"{value!r} is not an amount", reason="invalid_value", fix="write a whole number from 0, or unlimited"
         )
-    return value
+    return amount
 
 
 def _secret_scope(value: object) -> str:
     if value not in ("task", "conversation"):
-        raise InvalidRequest(f"{value!r} is not one of task, conversation", reason="invalid_value")
+        raise InvalidRequest(f"{value!r} is not one of task, conversation", reason="invalid_value", fix="write task")
     return str(value)
 
 
 def _approval_scope(value: object) -> str:
     if value not in ("call", "session"):
-        raise InvalidRequest(f"{value!r} is not one of call, session", reason="invalid_value")
+        raise InvalidRequest(f"{value!r} is not one of call, session", reason="invalid_value", fix="write call")
     return str(value)
 
 
 def _command(value: object) -> tuple[frozenset[str], ...]:
+    from ringfence.capability.denials import denied_command
+
     words = value.split() if isinstance(value, str) else value
     if not isinstance(words, list) or not words:
         raise InvalidRequest(
             f"{value!r} is not a command", reason="invalid_value", fix="write its first words, as 'git push'"
         )
-    return tuple(frozenset(map(text, word if isinstance(word, list) and word else [word])) for word in words)
+    pattern = tuple(frozenset(map(text, word if isinstance(word, list) and word else [word])) for word in words)
+    for name in pattern[0]:  # each alternative as a command of its own: what no script has would decide about none
+        for other in sorted(frozenset().union(*pattern[1:])) or [""]:
+            denied_command(f"{name} {other}")
+    return pattern
 
 
 def _domain(value: object) -> str:
-    return text(value).lower()
+    from ringfence.capability.denials import denied_domain
+
+    return denied_domain(value)
 
 
 def _path(value: object) -> str:
-    from ringfence.capability.glob import path_glob
+    from ringfence.capability.glob import denied_glob
 
-    return path_glob(value)
+    return denied_glob(value)
 
 
 _PATTERNS: dict[Subject, Any] = {Subject.COMMAND: _command, Subject.DOMAIN: _domain, Subject.PATH: _path}

@@ -226,11 +226,10 @@ def _programs(values: Mapping[str, Any]) -> list[Any]:
         tool, *words = command.split()
         if tool in SHELLS:
             continue  # a shell is a language; listing it as a command is for the rules about scripts
-        if words:
-            fixed = tuple(OneOf(frozenset({word})) for word in words)
-            programs.append(ProcExec(tool, frozenset({Template(fixed, Pattern(r"[\s\S]*"))})))
-        elif tool in templates:
-            programs += [ProcExec(tool, frozenset({template})) for template in templates[tool]]
-        else:
-            programs.append(ProcExec(tool))
+        fixed = Template(tuple(OneOf(frozenset({word})) for word in words), Pattern(r"[\s\S]*")) if words else None
+        begun = frozenset() if fixed is None else frozenset({fixed})
+        # both hold: who lists `git status` and a template of git means what either of them says
+        programs += [ProcExec(tool, begun | {template}) for template in templates.get(tool, ())]
+        if tool not in templates:
+            programs.append(ProcExec(tool, begun))
     return programs

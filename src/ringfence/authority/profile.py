@@ -12,7 +12,7 @@ from ringfence.authority.limit_names import nothing
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.capability.capabilities import NO_CAPABILITIES, Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
-from ringfence.capability.limits import Limits
+from ringfence.capability.limits import SYSTEM_CEILING, UNBOUNDED, Limits
 from ringfence.dataclass import dataclass, field, fields
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Profile:
             "rules": [rule.id for rule in self.rules],
             "isolation": str(self.isolation),
             "isolation_floor": str(self.isolation_floor),
-            "limits": {name: getattr(self.limits, name) for name in _LIMITS},
+            "limits": _bounded(self.limits),
             "manifest_version": self.manifest_version,
             "mime_allow": None if self.mime_allow is None else sorted(self.mime_allow),
             "net_mode": str(self.net_mode),
@@ -213,3 +213,11 @@ class Profile:
 
 
 _LIMITS = tuple(each.name for each in fields(Limits))
+
+
+def _bounded(limits: Limits) -> dict[str, float]:
+    """Return every limit but those that hold nobody: what was recorded before there were such keeps its hash."""
+    stated = {name: getattr(limits, name) for name in _LIMITS}
+    return {
+        name: value for name, value in stated.items() if name not in UNBOUNDED or value < getattr(SYSTEM_CEILING, name)
+    }

@@ -110,6 +110,7 @@ class ProfileBuilder:
             *denial_rows(layers),
             *budget_rows(layers),
             *_word_rows(layers, policy.policy.security_mode),
+            *_said_of_all(policy),
             *_taint_rows(policy.policy.taint),
         )
         return Explanation(layers.view.tool, role, policy.policy_version_hash, self._on_excess, rows)
@@ -302,9 +303,21 @@ def _word_rows(layers: Layers, stated_mode: SecurityMode | None) -> tuple[Row, .
             "the strictest", view.origin.get("commit", "")),
         _alone("env_allow", None, None if view.env_allow is None else tuple(sorted(view.env_allow)), layers),
         _alone("mime_allow", None, None if view.mime_allow is None else tuple(sorted(view.mime_allow)), layers),
+        _alone("allowed_commands", None, view.allowed_commands, layers),
         _alone("output_inline", True, view.output_inline, layers),
         _alone("intercept_tls", False, view.intercept_tls, layers),
     )  # fmt: skip
+
+
+def _said_of_all(policy: PolicySnapshot) -> Iterator[Row]:
+    """Tell what the policy says of every call: its mode, and each of its rules."""
+    mode = str(policy.policy.mode)
+    yield Row("mode", "cowork", None, mode, None, None, None, mode, "policy", "when a person is asked", "mode")
+    for rule in (*policy.policy.rules, *policy.policy.approvals):
+        said = f"{rule.decision} {rule.subject} {rule.shown}"
+        yield Row(
+            f"rule {rule.id}", None, None, said, None, None, None, said, "policy", "the strictest counts", "rules"
+        )
 
 
 def _taint_rows(taint: TaintPolicy | None) -> Iterator[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from ringfence.authority.levels import Decision
-from ringfence.capability.glob import matches_below, matches_text
+from ringfence.capability.glob import in_every_part, matches_below, matches_text
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
@@ -42,16 +42,29 @@ class Rule:
         try:
             if self.subject is Subject.DOMAIN:
                 return matches_text(self.pattern, host_name(text))
-            return matches_below(self.pattern, workspace_path(text))
+            return self._matches_path(self.pattern, workspace_path(text))
         except InvalidRequest:
             # what cannot be read cannot be known to be something else
             return self.decision is not Decision.ALLOW
+
+    def _matches_path(self, glob: str, path: str) -> bool:
+        if self.decision is Decision.ALLOW:
+            return matches_below(glob, path)
+        # as a deny list does: without regard to case, and in every part where it names none
+        return any(matches_below(each, path.casefold()) for each in in_every_part(glob.casefold()))
 
     def matches_words(self, words: Sequence[str]) -> bool:
         """Whether a command, already split into words, begins as the rule says."""
         if not isinstance(self.pattern, tuple) or len(words) < len(self.pattern):
             return False
         return all(word in wanted for word, wanted in zip(words, self.pattern, strict=False))
+
+    @property
+    def shown(self) -> str:
+        """What it is about, as it could be written in a policy."""
+        if isinstance(self.pattern, str):
+            return self.pattern
+        return " ".join("|".join(sorted(words)) for words in self.pattern)
 
     def wrong_examples(self) -> list[str]:
         """Say which of the rule's own examples it does not agree with."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {
@@ -12,7 +11,7 @@ _BYTES = {
     for power, units in enumerate((("b",), ("kb", "kib", "k"), ("mb", "mib", "m"), ("gb", "gib", "g"), ("tb", "tib")))
     for unit in units
 }
-_WRITTEN = re.compile(r"(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)(?P<unit>[A-Za-z]+)\Z")
+_WRITTEN = pattern(r"(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)(?P<unit>[A-Za-z]+)\Z")
 
 
 def seconds(text: object) -> float:
@@ -30,7 +29,11 @@ def size(text: object) -> int:
     Raises:
         InvalidRequest: It is not a number with one of these units, or not above zero.
     """
-    return int(_read(text, _BYTES, "a size", "write it as 64KB, 512MB or 2GB"))
+    fix = "write it as 64KB, 512MB or 2GB"
+    amount = int(_read(text, _BYTES, "a size", fix))
+    if amount < 1:
+        raise InvalidRequest(f"{str(text)[:50]!r} is less than a byte", reason="invalid_unit", fix=fix)
+    return amount
 
 
 def _read(text: object, units: dict[str, float] | dict[str, int], what: str, fix: str) -> float:

@@ -1,7 +1,7 @@
 """YAML as a plain tree that knows its lines, read event by event: nothing is constructed, nothing is repeated.
 
-Stricter than YAML: one document, no anchors (so no bombs), no tags (so no objects), no key twice, and the words of
-YAML 1.2, where `no` and `on` are text.
+Stricter than YAML: one document, no anchors (so no bombs), no tags (so no objects), no key twice, nothing that cannot
+be seen, and the words of YAML 1.2, where `no` and `on` are text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from ringfence.errors import InvalidRequest, RuntimeMissing
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 16
+_MENDING = "indent with spaces, close what was opened, and put text with special characters in quotes"
 
+# Line ends that editors do not show, letters without width, and what turns the direction of reading: whoever looks the
+# document over must see what we read.
+_UNSEEN = re.compile("[\\x85\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff]")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
-_WHOLE = re.compile(r"[-+]?[0-9]{1,15}\Z")
-_REAL = re.compile(r"[-+]?[0-9]{1,15}\.[0-9]{1,15}\Z")
+# 010 is eight to some and ten to others: it stays text, which no number is read from
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,14})\Z")
+_REAL = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,14})\.[0-9]{1,15}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +63,26 @@ def read_yaml(content: bytes) -> Node:
             fix="pip install 'ringfence[law]'",
         ) from None
     if len(content) > MAX_BYTES:
-        raise YamlInvalid(f"the document is larger than {MAX_BYTES} bytes", 1, 1)
+        raise YamlInvalid(f"the document is larger than {MAX_BYTES} bytes", 1, 1, "leave out what it does not need")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise YamlInvalid("the document is not UTF-8", content.count(b"\n", 0, error.start) + 1, 1) from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise YamlInvalid("the document is not UTF-8", line, 1, "save it as UTF-8") from None
+    unseen = _UNSEEN.search(text)
+    if unseen is not None:
+        line = text.count("\n", 0, unseen.start()) + 1
+        column = unseen.start() - text.rfind("\n", 0, unseen.start())
+        raise YamlInvalid(f"there is U+{ord(unseen[0]):04X}, which nobody sees", line, column, "remove it")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Composer(yaml.parse(text, Loader=loader)).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise YamlInvalid(error.problem or "this is not YAML", line, column) from None
+        raise YamlInvalid(error.problem or "this is not YAML", line, column, _MENDING) from None
     except yaml.YAMLError as error:
-        raise YamlInvalid(str(error).splitlines()[0], 1, 1) from None
+        raise YamlInvalid(str(error).splitlines()[0], 1, 1, _MENDING) from None
 
 
 class _Composer:

@@ -10,7 +10,7 @@ from ringfence.capability.budget import Budget
 from ringfence.dataclass import dataclass
 from ringfence.outcome import Budget as RunFigures
 
-_MB = 1_000_000
+MB = 1_000_000
 
 
 class MeterSource(StrEnum):
@@ -54,7 +54,7 @@ def usage_of_run(used: RunFigures, source: MeterSource, *, disk_bytes: int | Non
             cpu_ms=used.cpu_ms,
             file_count=used.file_count,
             wall_ms=used.wall_ms,
-            memory_mb_s=None if peak is None else -(-peak * used.wall_ms // (_MB * 1000)),
+            memory_mb_s=None if peak is None else -(-peak * used.wall_ms // (MB * 1000)),
             disk_bytes=disk_bytes,
         ),
         source,

@@ -8,6 +8,7 @@ from typing import Any
 from ringfence.errors import InvalidRequest
 
 _MOST = 2**53
+_WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def canonical(value: Any) -> bytes:
@@ -17,7 +18,7 @@ def canonical(value: Any) -> bytes:
         InvalidRequest: A number is not exact in JSON, or a text is not Unicode.
     """
     try:
-        return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _WRITER.encode(_plain(value)).encode()
     except (ValueError, TypeError) as error:
         raise InvalidRequest(f"this has no canonical form: {error}", reason="not_canonical") from None
 
@@ -35,6 +36,8 @@ def digest_of(content: bytes) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if type(value) is str:  # most are, and nothing is to be done for them
+        return value
     match value:
         case bool() | None:
             return value

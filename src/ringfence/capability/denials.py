@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ringfence.capability.canonical import digest
-from ringfence.capability.glob import change_glob, matches_below, matches_text, path_glob
+from ringfence.capability.glob import change_glob, denied_glob, in_every_part, matches_below, matches_text
 from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
@@ -36,6 +36,11 @@ PRIVATE_NETWORKS = frozenset(
 )  # fmt: skip
 
 
+_IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.*?")
+_IN_ADDRESSES = frozenset("0123456789abcdef:*?")
+_OF_A_SHELL = frozenset("|&;<>()$`\\\"'*?[]{}\0")
+
+
 @dataclass(frozen=True, slots=True)
 class Denials:
     """Globs of paths and domains, networks, ports and commands that nobody may use, or change."""
@@ -49,17 +54,15 @@ class Denials:
     """Globs of what no run and no broker may change in a work directory."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", frozenset(map(path_glob, self.paths)))
-        object.__setattr__(self, "domains", frozenset(map(_domain_glob, self.domains)))
+        object.__setattr__(self, "paths", frozenset(map(denied_glob, self.paths)))
+        object.__setattr__(self, "domains", frozenset(map(denied_domain, self.domains)))
         if self.changes:
             object.__setattr__(self, "changes", frozenset(map(change_glob, self.changes)))
         if not self.networks <= PRIVATE_NETWORKS:
             object.__setattr__(self, "networks", frozenset(str(_network(network)) for network in self.networks))
-        object.__setattr__(self, "commands", frozenset(" ".join(command.split()) for command in self.commands))
+        object.__setattr__(self, "commands", frozenset(map(denied_command, self.commands)))
         if not all(type(port) is int and 0 < port < 65536 for port in self.ports):
             raise InvalidRequest("a denied port must be a number from 1 to 65535", reason="invalid_denial")
-        if "" in self.commands:
-            raise InvalidRequest("a denied command must not be empty", reason="invalid_denial")
 
     def meet(self, other: Denials) -> Self:
         """Return what either denies."""
@@ -100,7 +103,7 @@ class Denials:
             place = workspace_path(path).casefold()
         except InvalidRequest:
             return True
-        return any(matches_below(glob.casefold(), place) for glob in globs)
+        return any(matches_below(glob, place) for glob in _meant(globs))
 
     def denies_domain(self, host: str) -> bool:
         """Whether the name of a host, in its one spelling, is denied."""
@@ -158,16 +161,58 @@ def read_denials(form: object) -> Denials:
 
 
 def _in_work(globs: frozenset[str], paths: Iterable[str]) -> tuple[str, ...]:
-    folded = [glob.casefold() for glob in globs]
+    meant = list(_meant(globs))
     return tuple(
-        path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in folded)
+        path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in meant)
     )
 
 
-def _domain_glob(pattern: object) -> str:
-    if not isinstance(pattern, str) or not pattern or not pattern.isascii() or not pattern.isprintable():
-        raise InvalidRequest(f"{pattern!r} is not a glob of host names", reason="invalid_glob")
-    return pattern.lower().removesuffix(".")
+def _meant(globs: Iterable[str]) -> Iterator[str]:
+    for glob in globs:
+        yield from in_every_part(glob.casefold())
+
+
+def denied_domain(pattern: object) -> str:
+    """Return a glob of host names or addresses in its one spelling.
+
+    Raises:
+        InvalidRequest: No host is called so, as with a URL, a port or a network: it would deny nothing.
+    """
+    glob = pattern.lower().removesuffix(".") if isinstance(pattern, str) else ""
+    if not glob or not any(known.issuperset(glob) for known in (_IN_NAMES, _IN_ADDRESSES)):
+        raise InvalidRequest(
+            f"{str(pattern)[:100]!a} is not a glob of host names",
+            reason="invalid_glob",
+            fix="write example.com, *.example.com or 10.*, without scheme, port or path",
+        )
+    return glob
+
+
+def denied_network(text: object) -> str:
+    """Return a network in its one spelling.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    return str(_network(str(text)))
+
+
+def denied_command(text: object) -> str:
+    """Return a command that is denied, its words once apart: the name of a program, and words it must not have.
+
+    Raises:
+        InvalidRequest: No command has such words, as with a path, a glob or a pipe: it would deny nothing.
+    """
+    from ringfence.capability.process import is_program  # most runs are of policies that deny no command
+
+    words = text.split() if isinstance(text, str) else []
+    if not words or not is_program(words[0]) or not _OF_A_SHELL.isdisjoint(" ".join(words)):
+        raise InvalidRequest(
+            f"{str(text)[:100]!a} is not a program and words of its command line",
+            reason="invalid_denial",
+            fix="write the bare name, perhaps with words, as 'rm -rf'; nothing is a wildcard here",
+        )
+    return " ".join(words)
 
 
 @lru_cache(maxsize=256)
@@ -177,7 +222,9 @@ def _network(network: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(network)
     except ValueError as error:
-        raise InvalidRequest(f"{network!r} is not a network: {error}", reason="invalid_denial") from None
+        raise InvalidRequest(
+            f"{network[:100]!r} is not a network: {error}", reason="invalid_denial", fix="write 10.0.0.0/8 or fc00::/7"
+        ) from None
 
 
 def _is_command(words: list[str], tool: str, args: tuple[str, ...]) -> bool:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ringfence.capability.kind import Kind, invalid
 from ringfence.dataclass import dataclass
+from ringfence.pattern import pattern
 
 if TYPE_CHECKING:
     from ringfence.operation import needs
     from ringfence.operation.form import Operation
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from ringfence.errors import InvalidRequest
@@ -10,6 +11,7 @@ from ringfence.operation.path import WORKSPACE, is_beneath, workspace_path
 
 _T = TypeVar("_T")
 _WORK = f"{WORKSPACE}/work"
+_PARTS = ("inputs", "work", "artifacts", "tmp")
 _UNSUPPORTED = frozenset("[]{}!\\")
 
 
@@ -29,6 +31,22 @@ def path_glob(pattern: object) -> str:
     return path
 
 
+def denied_glob(pattern: object) -> str:
+    """Return a path glob that denies; what another glob language would read in it is no name here, and denies nothing.
+
+    Raises:
+        InvalidRequest: As `path_glob`; also for a set or a brace in a path without a wildcard.
+    """
+    path = path_glob(pattern)
+    if not _UNSUPPORTED.isdisjoint(path):
+        raise InvalidRequest(
+            f"{path[:100]!a} uses more than '*', '?' and '**'",
+            reason="invalid_glob",
+            fix="write one glob per case, and '?' for a character that cannot be written",
+        )
+    return path
+
+
 def change_glob(pattern: object) -> str:
     """Return a glob of what a run may not change, in its one spelling: relative to its work directory.
 
@@ -37,7 +55,7 @@ def change_glob(pattern: object) -> str:
     """
     if isinstance(pattern, str) and not pattern.startswith("/"):
         pattern = f"work/{pattern}"
-    glob = path_glob(pattern)
+    glob = denied_glob(pattern)
     if not is_beneath(glob, _WORK) or glob == _WORK:
         raise InvalidRequest(
             f"{str(pattern)[:100]!a} is not below the work directory",
@@ -45,6 +63,19 @@ def change_glob(pattern: object) -> str:
             fix="write '**' for all of it",
         )
     return glob
+
+
+@lru_cache(maxsize=1024)
+def in_every_part(glob: str) -> tuple[str, ...]:
+    """Return a glob of what is denied together with what it means in a workspace that has parts.
+
+    Policies are written for workspaces where files lie directly in `/workspace`. Here nothing does: what is in no part
+    by its name is meant in each of them, or `/workspace/.env` would deny nothing.
+    """
+    _, workspace, *names = glob.split("/")
+    if not names or names[0] == "**" or any(_matches_name(names[0], part) for part in _PARTS):
+        return (glob,)
+    return glob, "/".join(("", workspace, "*", *names)), "/".join(("", workspace, "tmp", "*", *names))
 
 
 def is_glob(path: str) -> bool:

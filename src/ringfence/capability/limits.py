@@ -33,6 +33,8 @@ class Limits:
     max_files: int = 1000
     max_depth: int = 16
     max_concurrency: int = 4
+    changed_paths: int = 4_194_304
+    changed_bytes: int = 16 * 1024 * MIB
 
     def narrow(self, other: Self) -> Self:
         """Return the limits that satisfy both."""
@@ -65,5 +67,14 @@ SYSTEM_CEILING = Limits(
     max_concurrency=1024,
 )
 
+# Unless somebody says less, no run is held to them: they are more than a project can hold before and after it.
+UNBOUNDED = ("changed_paths", "changed_bytes")
+
 # With less of these no box can be built, which would look like a fault of the machine.
 SYSTEM_FLOOR = {"open_files": 16, "inodes": 16}
+
+
+def too_much(changed: tuple[int, int], most: tuple[int, int]) -> str:
+    """Tell by how much the paths and bytes that a run changed are more than it may change."""
+    pairs = zip(changed, most, ("paths", "bytes"), strict=True)
+    return " and ".join(f"it changes {had} {what}, where {may} are allowed" for had, may, what in pairs if had > may)

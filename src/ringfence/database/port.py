@@ -56,15 +56,25 @@ class Cursor(Protocol):
 class Database(Protocol):
     """Keeps what it was given, or says that it cannot; may be used from any thread and never across a fork."""
 
-    def transaction(self, wait_seconds: float | None = None) -> AbstractContextManager[Cursor]:
-        """Yield a cursor in the only transaction there is now: durable when the block ends, undone when it raises.
+    def transaction(self, wait_seconds: float | None = None, *, on_disk: bool = True) -> AbstractContextManager[Cursor]:
+        """Yield a cursor in the only transaction there is now: kept when the block ends, undone when it raises.
 
         Args:
             wait_seconds: How long to wait for whoever is at it; 0 tries once, for a caller that must not be kept
                 waiting and goes to a thread when it is refused as `busy`.
+            on_disk: Whether the block ends only when the disk has it; otherwise it outlives every process by then, and
+                a loss of power after `sync`. An engine that always waits may do so.
 
         Raises:
             Unavailable: Held by somebody else for too long (reason `busy`), full, unreadable, damaged or out of reach.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Return when the disk has every transaction that was kept before; may be called beside one.
+
+        Raises:
+            Unavailable: The disk does not keep it, and nobody can tell how much of it.
         """
         ...
 

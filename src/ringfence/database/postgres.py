@@ -73,7 +73,7 @@ class PostgresDatabase:
         self._idle_turn = threading.Lock()
 
     @contextlib.contextmanager
-    def transaction(self, wait_seconds: float | None = None) -> Iterator[Cursor]:
+    def transaction(self, wait_seconds: float | None = None, *, on_disk: bool = True) -> Iterator[Cursor]:  # noqa: ARG002 the server always waits for its disk
         """Yield a cursor in the only transaction there is now; see `Database.transaction`.
 
         Without a connection, one that must not wait is refused as `busy`: making it takes a while.
@@ -96,6 +96,9 @@ class PostgresDatabase:
                 raise self._unavailable(error, wait) from error
         finally:
             self._turn.release()
+
+    def sync(self) -> None:
+        """Return at once: every transaction has waited for the server's disk."""
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Cursor]:

@@ -44,12 +44,18 @@ class SqliteDatabase:
         self._path = path
         self._wait_seconds = wait_seconds
         self._connection: Connection | None = None
-        self._busy_ms = -1
+        self._settings: tuple[int, bool] | None = None
+        """What the connection was told last: how long to wait, and whether for the disk too."""
         self._planted: tuple[str, ...] = ()
         self._lock_fd: int | None = None
         self._leases = FileLeases(path.with_name(f"{path.name}.leases"))
         # protects the connection: one transaction at a time
         self._turn = threading.Lock()
+        self._log_fd: int | None = None
+        self._lags = False
+        """Whether a transaction was kept that the disk may not have."""
+        # protects the log's descriptor, which is synced beside transactions
+        self._syncing = threading.Lock()
         _IN_THIS_PROCESS.add(self)
 
     @classmethod
@@ -68,22 +74,25 @@ class SqliteDatabase:
             self._lock_fd = None
         self._leases.close()
         self._turn = threading.Lock()
+        self._syncing = threading.Lock()
+        self._close_log()
 
     @contextlib.contextmanager
-    def transaction(self, wait_seconds: float | None = None) -> Iterator[Cursor]:
+    def transaction(self, wait_seconds: float | None = None, *, on_disk: bool = True) -> Iterator[Cursor]:
         """Yield a cursor in the only transaction there is now; see `Database.transaction`."""
         import sqlite3
 
         wait = self._wait_seconds if wait_seconds is None else wait_seconds
         with self._alone(wait):
             try:
-                cursor = self._cursor(wait)
+                cursor = self._cursor(wait, on_disk=on_disk)
                 self._refuse_planted()
                 cursor.execute("BEGIN IMMEDIATE")
                 with self._undone_on_error(cursor):
                     yield cursor
                     cursor.execute("COMMIT")
                 self._transactions += 1
+                self._lags = not on_disk
                 if self._transactions == _LONG_LIVED_AFTER:
                     self._lengthen_log()
             except sqlite3.Error as error:
@@ -91,6 +100,21 @@ class SqliteDatabase:
                 if _primary(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL):
                     self._drop()
                 raise self._unavailable(error, wait) from error
+
+    def sync(self) -> None:
+        """Have the disk take the write-ahead log; see `Database.sync`."""
+        with self._syncing:
+            if not self._lags:
+                return
+            self._lags = False  # before the disk is asked: what is kept meanwhile may come too late for it
+            try:
+                if self._log_fd is None:
+                    self._log_fd = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                os.fdatasync(self._log_fd)
+            except FileNotFoundError:
+                return  # whoever closed the file last put all of it into the database, on the disk
+            except OSError as error:
+                raise self._broken(f"the disk did not take it: {error.strerror}") from error
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Cursor]:
@@ -101,7 +125,7 @@ class SqliteDatabase:
 
         with self._alone(self._wait_seconds):
             try:
-                self._cursor(self._wait_seconds)
+                self._cursor(self._wait_seconds, on_disk=True)
                 # a connection of its own: whoever reads for long must keep neither the turn nor the file
                 reader = self._connect(self._wait_seconds)
             except sqlite3.Error as error:
@@ -176,17 +200,18 @@ class SqliteDatabase:
         except OSError as error:
             raise self._broken(error.strerror or str(error)) from error
 
-    def _cursor(self, wait_seconds: float) -> SqliteCursor:
+    def _cursor(self, wait_seconds: float, *, on_disk: bool) -> SqliteCursor:
         from ringfence.database.sqlite_cursor import SqliteCursor
 
         if self._connection is None:
-            self._connection, self._busy_ms, self._transactions = self._prepared(wait_seconds), -1, 0
+            self._connection, self._settings, self._transactions = self._prepared(wait_seconds), None, 0
         cursor = self._connection.cursor(SqliteCursor)
         cursor.leases = self._leases
-        busy_ms = int(wait_seconds * 1000)
-        if busy_ms != self._busy_ms:
-            cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
-            self._busy_ms = busy_ms
+        settings = int(wait_seconds * 1000), on_disk
+        if settings != self._settings:
+            cursor.execute(f"PRAGMA busy_timeout={settings[0]}")
+            cursor.execute(f"PRAGMA synchronous={'FULL' if on_disk else 'NORMAL'}")
+            self._settings = settings
         return cursor
 
     def _prepared(self, wait_seconds: float) -> Connection:
@@ -255,6 +280,13 @@ class SqliteDatabase:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        with self._syncing:
+            self._close_log()
+
+    def _close_log(self) -> None:
+        if self._log_fd is not None:
+            os.close(self._log_fd)
+            self._log_fd = None
 
     def close(self) -> None:
         """Let go of the file; a later transaction opens it again.

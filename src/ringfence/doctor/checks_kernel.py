@@ -77,7 +77,8 @@ def user_namespaces_are_allowed(facts: Facts) -> Finding:
         return _forbidden_userns(
             "the kernel has no user namespaces", "boot a kernel built with CONFIG_USER_NS=y; every distribution's is"
         )
-    if facts.uid != 0 and facts.sysctl.get("kernel.unprivileged_userns_clone") == "0":
+    # root's too: a run gets its namespace from a worker that has given root's privileges up
+    if facts.sysctl.get("kernel.unprivileged_userns_clone") == "0" and not facts.box.available:
         return _forbidden_userns(
             "kernel.unprivileged_userns_clone is 0", fixes.persistent_sysctl("kernel.unprivileged_userns_clone", "1")
         )

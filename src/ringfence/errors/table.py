@@ -116,6 +116,9 @@ _CAPABILITY_BLOCKED = {
     "read_only": Reason("this part of the workspace is for reading"),
     "special_file": Reason("a device, fifo, socket or link is where a file is needed"),
     "change_denied": Reason("a run changed what the policy lets nobody change, so nothing it changed is kept"),
+    "changes_too_large": Reason(
+        "a run changed more than the policy lets one run change, so nothing it changed is kept"
+    ),
     "changed": Reason(
         "it was changed by somebody else in the middle of the operation", http_status=409, retryable=True
     ),

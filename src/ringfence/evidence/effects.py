@@ -137,6 +137,8 @@ def _add_files(record: dict[str, Any], result: ExecutionResult) -> None:
     if changes.denied:
         denied = [f"work/{path}" for path in changes.denied]
         record["changes_denied"] = _names(denied, complete=True, escaped=_GUESTS)
+    if changes.excess is not None:
+        record["changes_too_large"] = dict(zip(("paths", "bytes"), map(_number, changes.excess), strict=True))
     if result.pending is not None:
         record["pending"] = _pending(result.pending)
     left_out = len(left) + len(result.files_written) + len(changes.deleted) - MOST_NAMES

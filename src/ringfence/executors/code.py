@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ringfence.authority.caller import LOCAL
-from ringfence.authority.profile import Profile
-from ringfence.capability.limits import Limits
+from ringfence.authority.profile import Isolation, Profile
+from ringfence.capability.limits import Limits, too_much
 from ringfence.dataclass import replace
 from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable, RingfenceError
 from ringfence.executors.beside import in_a_thread, while_wanted
@@ -105,8 +106,9 @@ class CodeExecutor:
         job = Job(*program, profile.limits, most_output, cwd, masks, profile.tenant)
         if is_made_for_the_run(spec) and not keeper.is_ready(spec):
             await ctx.begun()
+        begin = ctx.begin if shows_itself(ctx, operation) else ctx.note or ctx.begin
         for _ in range(_ATTEMPTS):
-            worker = await _fresh_worker(keeper, spec, ctx.begun)
+            worker = await _fresh_worker(keeper, spec, begin)
             try:
                 require_cgroups(worker, profile)
                 require_isolation(worker, profile)
@@ -117,13 +119,14 @@ class CodeExecutor:
                     way_out = self._out.open(worker, ctx, operation.domains, inspection)
                 network = None
                 try:
-                    ending = await worker.run(job, ctx.on_output, ctx.begin, ctx.attached)
+                    ending = await worker.run(job, ctx.on_output, begin, ctx.attached)
                 finally:
                     if way_out is not None:
                         network = await way_out.close()
                         ctx.reached.append(network)
                 harvest = Harvest()
                 if worker.left_files():
+                    await ctx.begun()
                     try:
                         harvest = await in_a_thread(
                             profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks)
@@ -140,8 +143,7 @@ class CodeExecutor:
                 keeper.invalidate(spec)
                 continue
             finally:
-                # burying it and parking another takes the interpreter, which the end of this run needs first
-                ctx.afterwards(partial(keeper.release, worker))
+                ctx.afterwards(partial(_give_back, keeper, worker))
             if harvest.changed and spec.session_id is not None:
                 keeper.invalidate(spec)
             return result
@@ -169,18 +171,33 @@ def is_made_for_the_run(spec: WorkerSpec) -> bool:
     return spec.session_id is not None or spec.memory_bytes is not None
 
 
-async def _fresh_worker(keeper: Keeper, spec: WorkerSpec, begun: Begin) -> Worker:
-    """Lease a worker over the last state of its session; where one has to be started, `begun` comes meanwhile.
+def shows_itself(ctx: ExecCtx, operation: CodeRun) -> bool:
+    """Whether anybody outside its box could see that it runs before it ends, so that its beginning comes first."""
+    is_heard = ctx.on_output is not None or ctx.attached is not None
+    is_elsewhere = ctx.profile.isolation is Isolation.AIO
+    return is_heard or is_elsewhere or bool(operation.domains or operation.secrets)
+
+
+async def _fresh_worker(keeper: Keeper, spec: WorkerSpec, begin: Begin | None) -> Worker:
+    """Lease a worker over the last state of its session; where one has to be started, `begin` comes meanwhile.
 
     Where others change the session all the time, the second one is taken as it is: it has looked at no file yet, so it
     sees nothing stale, only perhaps a change that is under way.
     """
-    worker = await keeper.lease(spec, meanwhile=begun)
+    worker = await keeper.lease(spec, meanwhile=begin)
     if worker.is_fresh():
         return worker
     keeper.release(worker)
     keeper.invalidate(spec)
     return await keeper.lease(spec)
+
+
+def _give_back(keeper: Keeper, worker: Worker) -> None:
+    """Give a used worker back when the loop turns next.
+
+    Burying it and parking another takes the interpreter, which the end of the run needs first, and then its caller.
+    """
+    asyncio.get_running_loop().call_soon(keeper.release, worker)
 
 
 def require_terminal(language: Language) -> None:
@@ -290,6 +307,9 @@ def result_of(exec_id: str, worker: Worker, ending: Ending, harvest: Harvest, pr
         more = len(harvest.changes.denied) - 1
         error = f"the policy lets nobody change work/{harvest.changes.denied[0]}{f' and {more} more' if more else ''}"
         status, code, reason = Status.DENIED, "SANDBOX.CAPABILITY_BLOCKED", "change_denied"
+    elif harvest.changes.excess is not None and status in (Status.SUCCEEDED, Status.FAILED):
+        error = too_much(harvest.changes.excess, (limits.changed_paths, limits.changed_bytes))
+        status, code, reason = Status.DENIED, "SANDBOX.CAPABILITY_BLOCKED", "changes_too_large"
     exit_code = ending.exit_code
     if ending.signal is not None and ending.killed_by is None:
         exit_code = 128 + ending.signal

@@ -32,10 +32,11 @@ class ProposalExecutor:
         Raises:
             InvalidRequest: There is no such proposal, or it is in conflict with what others changed since.
             ChangeDenied: The policy lets nobody change what it touches.
+            ChangesTooLarge: The policy lets no run change that much.
             QuotaExceeded: The project would outgrow its quota.
         """
         project_id, profile = ctx.session(), ctx.profile
-        bounds = proposals.Bounds(profile.limits.disk_bytes, profile.limits.inodes, profile.denials)
+        bounds = proposals.Bounds.of(profile.limits, profile.denials)
 
         def perform() -> BrokerOutcome:
             with SessionWorkspace.create(self._home, project_id, tenant=profile.tenant) as project:

@@ -36,6 +36,18 @@ class LocalIssuer:
         budget: Budget = INHERITED,
         lifetime_ms: int = DEFAULT_LIFETIME_MS,
     ) -> Credential:
+        """Return the grant of `call` as one that may be presented; see `grant`."""
+        return unsigned(self.grant(policy, call, role=role, budget=budget, lifetime_ms=lifetime_ms))
+
+    def grant(
+        self,
+        policy: PolicySnapshot,
+        call: ProposedCall,
+        *,
+        role: str | None = None,
+        budget: Budget = INHERITED,
+        lifetime_ms: int = DEFAULT_LIFETIME_MS,
+    ) -> Grant:
         """Return the grant of `call` under `policy`; a role that may not use the tool gets one that allows nothing.
 
         Raises:
@@ -48,21 +60,19 @@ class LocalIssuer:
         view = policy.view(call.tool_name, role)
         now = self._clock.now_ms()
         nonce = self._identifiers.new("gr")
-        return unsigned(
-            Grant(
-                tenant=call.tenant,
-                subject_id=call.subject_id,
-                tool_name=call.tool_name,
-                call_id=call.call_id,
-                capabilities=view.capabilities,
-                expires_at=now + lifetime_ms,
-                budget=view.budget.meet(budget),
-                decision_key_fingerprint=_fingerprint(call, nonce, policy.policy_version_hash),
-                nonce=nonce,
-                denials=view.denials,
-                not_before=now,
-                audience=call.audience,
-            )
+        return Grant(
+            tenant=call.tenant,
+            subject_id=call.subject_id,
+            tool_name=call.tool_name,
+            call_id=call.call_id,
+            capabilities=view.capabilities,
+            expires_at=now + lifetime_ms,
+            budget=view.budget.meet(budget),
+            decision_key_fingerprint=_fingerprint(call, nonce, policy.policy_version_hash),
+            nonce=nonce,
+            denials=view.denials,
+            not_before=now,
+            audience=call.audience,
         )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ringfence.authority.levels import ApprovalMode
-from ringfence.capability.canonical import digest
+from ringfence.authority.levels import ApprovalMode, RiskLevel, SideEffect
+from ringfence.capability.canonical import digest, digest_of
 from ringfence.dataclass import dataclass
+from ringfence.operation.code import WORKING_DIRECTORY, CodeRun
 
 if TYPE_CHECKING:
+    from ringfence.authority.profile import Profile
     from ringfence.operation.form import Operation
+
+_CHANGING = frozenset({SideEffect.WRITE, SideEffect.PROCESS})
 
 
 class Source(Enum):
@@ -42,28 +46,51 @@ STANDING = {
 """What a policy's mode agrees to beforehand: standard actions, never critical ones."""
 
 
+def needed(profile: Profile, declared: RiskLevel) -> tuple[Source | None, str]:
+    """Return whose word a call takes at least, and why; nobody's where it neither risks nor changes much."""
+    if declared is RiskLevel.CRITICAL or profile.dangers:
+        what = ", ".join(profile.dangers) or "critical risk"
+        return Source.CALL, f"{what}: a person has to agree to this very call"
+    if profile.mode is ApprovalMode.STRICT_ASK:
+        return Source.SESSION, "the policy's mode asks about everything"
+    if declared >= RiskLevel.HIGH or profile.side_effects & _CHANGING:
+        return Source.POLICY, f"{declared} risk: somebody has to agree"
+    return None, ""
+
+
 def request_hash(operation: Operation) -> str:
     """Return what a consent for exactly this operation names."""
-    from ringfence.operation.code import CodeRun
     from ringfence.operation.form import summary, to_json
 
     if isinstance(operation, CodeRun):
-        form: dict[str, object] = {
-            "op": operation.kind,
-            "language": str(operation.language),
-            "code": operation.code,
-            "args": list(operation.args),
-            "env": dict(operation.env),
-            "packages": list(operation.packages),
-        }
-        if operation.ports:
-            form["ports"] = sorted(operation.ports)
-        if operation.secrets:
-            form["secrets"] = sorted(map(str, operation.secrets))
-        if operation.domains:
-            form["domains"] = sorted(operation.domains)
-        return digest(form)
+        return digest(_form_of(operation))
     try:
         return digest(to_json(operation))  # type: ignore[arg-type]
     except (AttributeError, KeyError):
         return digest({"op": operation.kind, "need": summary(operation)})
+
+
+def _form_of(operation: CodeRun) -> dict[str, Any]:
+    """Return everything a program would be run with; what is usual is left out."""
+    form: dict[str, Any] = {
+        "op": operation.kind,
+        "language": str(operation.language),
+        "code": operation.code,
+        "args": list(operation.args),
+        "env": dict(operation.env),
+        "packages": list(operation.packages),
+    }
+    rest = {
+        "ports": sorted(operation.ports),
+        "secrets": sorted(map(str, operation.secrets)),
+        "domains": sorted(operation.domains),
+        # whoever agreed to `python main.py` agreed to that main.py, on that input, there
+        "stdin": digest_of(operation.stdin) if operation.stdin else "",
+        "files": {name: digest_of(content) for name, content in operation.files.items()},
+        "inputs": {name: digest_of(content) for name, content in operation.inputs.items()},
+        "preload": list(operation.preload),
+        "session_id": operation.session_id,
+        "process_id": operation.process_id,
+        "cwd": "" if operation.cwd == WORKING_DIRECTORY else operation.cwd,
+    }
+    return form | {name: value for name, value in rest.items() if value}

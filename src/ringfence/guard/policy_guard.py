@@ -44,12 +44,17 @@ class PolicyGuard:
         tainted: Tainted | None = None,
     ) -> Verdict:
         """Ask every rule; the strictest answer wins, and all of them are kept."""
-        declared = _declared(profile.safety, profile.side_effects, profile.dangers)
+        declared = declared_risk(profile)
         assessed = self._assess(operation.code, operation.language) if isinstance(operation, CodeRun) else None
         risk = declared if assessed is None else max(declared, assessed)
         case = Case(profile, operation, now_ms, risk, declared, consent, tainted)
         answers = [answer for rule in self._rules if (answer := _ask(rule, case)) is not None]
         return Verdict(tuple(answers), risk, declared, assessed)
+
+
+def declared_risk(profile: Profile) -> RiskLevel:
+    """Return the risk of what the profile allows, before anybody looked at a program."""
+    return _declared(profile.safety, profile.side_effects, profile.dangers)
 
 
 def isolation_for(profile: Profile, operation: Operation, risk: RiskLevel) -> RequiredIsolation:

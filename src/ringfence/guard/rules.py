@@ -6,20 +6,19 @@ enforces by other means is judged here too: earlier, with a better reason, and n
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
-from ringfence.authority.levels import ApprovalMode, Decision, NetMode, RiskLevel, SideEffect
+from ringfence.authority.levels import Decision, NetMode, RiskLevel
 from ringfence.authority.profile import Profile
 from ringfence.authority.rule import Rule as PolicyRule
 from ringfence.authority.rule import Subject, strictest
 from ringfence.capability.capabilities import Capabilities
 from ringfence.dataclass import dataclass, replace
 from ringfence.errors import CapabilityBlocked, Denied, InvalidRequest, PathTraversalError, ToolDenied
-from ringfence.guard.consent import STANDING, Consent, Source, request_hash
+from ringfence.guard.consent import STANDING, Consent, Source, needed, request_hash
+from ringfence.guard.deciding_rule import rule_about
 from ringfence.guard.outward import outward_of
 from ringfence.guard.verdict import Answer
 from ringfence.operation.code import CodeRun, Language
@@ -29,7 +28,7 @@ from ringfence.operation.secret import references
 
 if TYPE_CHECKING:  # the other operations have a `kind`; most runs are of code and need none of them
     from ringfence.authority.taint import Tainted
-    from ringfence.operation.brokered import BrowserNav, BrowserScreenshot, FsWrite, NetHttp, ProcExec
+    from ringfence.operation.brokered import BrowserScreenshot, FsWrite, NetHttp, ProcExec
     from ringfence.operation.form import Operation
 
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
@@ -41,10 +40,23 @@ _YES = {
         *("environment", "commands", "consent", "network", "taint", "viewport", "lease"),
     )
 }
-_MOST_SPELLINGS = 256
 WIDEST, HIGHEST = 1920, 1080
 _TO_HOSTS = ("net_http", "browser_nav")
-_CHANGING = frozenset({SideEffect.WRITE, SideEffect.PROCESS})
+# by these, `ls` of a script is whatever their author put there, or another script is read before it
+_CHOOSING_PROGRAMS = frozenset(
+    {
+        "PATH",
+        "BASH_ENV",
+        "ENV",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "PS4",
+        "PROMPT_COMMAND",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "LD_AUDIT",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,17 +241,23 @@ def environment(case: Case) -> Answer | None:
 
 
 def commands(case: Case) -> Answer | None:
-    """The programs a shell script starts are on the allow list, if there is one, and on no deny list.
+    """The programs a command starts are on the allow list, if there is one, and on no deny list.
 
     A hint and an early refusal: the box is the boundary (C14).
     """
     operation, profile = case.operation, case.profile
-    if not isinstance(operation, CodeRun) or operation.language is not Language.BASH:
-        return None
     if profile.allowed_commands is None and not profile.denials.commands:
+        return None
+    if operation.kind == "proc_exec":  # which programs, its capability says; here, what they would start in turn
+        return _started_by(cast("ProcExec", operation), profile)
+    if not isinstance(operation, CodeRun) or operation.language is not Language.BASH:
         return None
     from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 
+    changing = sorted(_CHOOSING_PROGRAMS.intersection(operation.env))
+    if changing:
+        detail = f"the policy lists commands, and {changing[0]} would decide what they are"
+        return Answer("commands", _DENY, ToolDenied.code, "argument", detail)
     lists = CommandLists(profile.allowed_commands, tuple(sorted(profile.denials.commands)))
     judgement = judge_command(operation.code, lists)
     doubtful = judgement.verdict is CommandVerdict.UNKNOWN and profile.allowed_commands is not None
@@ -249,15 +267,20 @@ def commands(case: Case) -> Answer | None:
     return _YES["commands"]
 
 
+def _started_by(process: ProcExec, profile: Profile) -> Answer:
+    from ringfence.risk.shell import CommandLists, CommandVerdict, judge_argv
+
+    denied = CommandLists(None, tuple(sorted(profile.denials.commands)))
+    judgement = judge_argv((process.tool, *process.args), denied)
+    if judgement.verdict is CommandVerdict.DENIED:
+        return Answer("commands", _DENY, ToolDenied.code, "argument", "; ".join(judgement.reasons[:3]))
+    return _YES["commands"]
+
+
 def policy_rules(case: Case) -> Answer | None:
     """The policy's own rules about commands, domains and paths."""
-    subject = _subject_of(case.operation)
-    if subject is None or not case.profile.rules:
-        return None
-    rule = _rule_about(case.profile.rules, *subject, script=isinstance(case.operation, CodeRun))
-    if rule is None:
-        return None
-    return _by_rule(case, rule, subject[1])
+    found = rule_about(case.operation, case.profile.rules)
+    return None if found is None else _by_rule(case, *found)
 
 
 def _by_rule(case: Case, rule: PolicyRule, text: str) -> Answer:
@@ -265,24 +288,15 @@ def _by_rule(case: Case, rule: PolicyRule, text: str) -> Answer:
     detail = f"{why}: {rule.justification}" if rule.justification else why
     if rule.decision is _DENY:
         return Answer(f"rule {rule.id}", _DENY, ToolDenied.code, "tool_denied", detail)
-    if rule.decision is _ASK and not _agreed(case, Source.SESSION):
+    if rule.decision is _ASK and not _agreed(case, Source(rule.scope)):
         return Answer(f"rule {rule.id}", _ASK, Denied.code, "consent_required", detail)
     return Answer(f"rule {rule.id}", _ALLOW)
 
 
 def consent(case: Case) -> Answer:
     """Whoever must agree has agreed: the policy's mode to what is standard, a person to this call if it is critical."""
-    profile = case.profile
-    critical = case.declared_risk is RiskLevel.CRITICAL or bool(profile.dangers)
-    if critical:
-        what = ", ".join(profile.dangers) or "critical risk"
-        return _consented(case, Source.CALL, f"{what}: a person has to agree to this very call")
-    if profile.mode is ApprovalMode.STRICT_ASK:
-        return _consented(case, Source.SESSION, "the policy's mode asks about everything")
-    needed = case.declared_risk >= RiskLevel.HIGH or bool(profile.side_effects & _CHANGING)
-    if not needed:
-        return _YES["consent"]
-    return _consented(case, Source.POLICY, f"{case.declared_risk} risk: somebody has to agree")
+    source, why = needed(case.profile, case.declared_risk)
+    return _YES["consent"] if source is None else _consented(case, source, why)
 
 
 def lease(case: Case) -> Answer | None:
@@ -348,46 +362,6 @@ def _agreed(case: Case, least: Source) -> bool:
         if not named or named == request_hash(case.operation):
             return True
     return False
-
-
-def _rule_about(rules: tuple[PolicyRule, ...], subject: Subject, text: str, *, script: bool) -> PolicyRule | None:
-    """Return the rule that decides; about a script, of all the commands it is made of."""
-    if not script:
-        return strictest(rules, subject, text)
-    from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
-
-    for rule in sorted(rules, key=lambda rule: -rule.decision.rank):
-        # a rule that allows something never makes another command allowed
-        if rule.subject is subject and rule.decision is not _ALLOW and isinstance(rule.pattern, tuple):
-            judgement = judge_command(text, CommandLists(None, _spellings(rule.pattern)))
-            if judgement.verdict is CommandVerdict.DENIED or judgement.unread:
-                return rule
-    return None
-
-
-def _spellings(pattern: tuple[frozenset[str], ...]) -> tuple[str, ...]:
-    """Return what a rule about commands matches; of too many, what begins like them, which is stricter."""
-    while len(pattern) > 1 and math.prod(map(len, pattern)) > _MOST_SPELLINGS:
-        pattern = pattern[:-1]
-    return tuple(" ".join(words) for words in itertools.product(*map(sorted, pattern)))
-
-
-def _subject_of(operation: Operation) -> tuple[Subject, str] | None:
-    if isinstance(operation, CodeRun):
-        return (Subject.COMMAND, operation.code) if operation.language is Language.BASH else None
-    if operation.kind == "proc_exec":
-        process = cast("ProcExec", operation)
-        return Subject.COMMAND, " ".join((process.tool, *process.args))
-    if operation.kind in _TO_HOSTS:
-        from ringfence.operation.target import target
-
-        url = cast("NetHttp | BrowserNav", operation).url
-        try:
-            return Subject.DOMAIN, target(url).host
-        except InvalidRequest:
-            return Subject.DOMAIN, url
-    path = getattr(operation, "path", None)
-    return None if path is None else (Subject.PATH, path)
 
 
 def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:

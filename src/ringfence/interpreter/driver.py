@@ -25,6 +25,7 @@ from typing import Any
 STDOUT, STDERR, DONE = 1, 2, 3
 MOST_VALUE = 65_536
 MOST_SHOWN_BYTES = 8 * 1024 * 1024
+MOST_ROWS = 10_000
 CHUNK = 1 << 16
 
 
@@ -123,8 +124,18 @@ class Shown:
             drawn = getattr(value, f"_repr_{suffix}_")()
             if drawn:
                 self._add(suffix, drawn if isinstance(drawn, bytes) else str(drawn).encode())
+                self._add_rows(value)
                 return True
         return False
+
+    def _add_rows(self, table: Any) -> None:
+        """Show all rows of a table too, which as a page leaves most of them out; too many are not worth the wait."""
+        write: Callable[..., Any] | None = getattr(type(table), "to_csv", None)
+        if write is None or len(table) > MOST_ROWS:
+            return
+        rows = table.to_csv()
+        if isinstance(rows, str) and self._bytes + len(rows.encode()) <= MOST_SHOWN_BYTES:
+            self._add("csv", rows.encode())
 
     def _add(self, suffix: str, content: bytes) -> None:
         self._bytes += len(content)

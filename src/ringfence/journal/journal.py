@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.evidence.records import END
 from ringfence.journal import recovery, store
+from ringfence.journal.disk import Disk
+from ringfence.journal.line import Entry, Waiting, tell, unattended
 from ringfence.journal.log import Draft, Log, Written
+from ringfence.journal.noted import Noted
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +32,10 @@ _MOST_AT_ONCE = 256
 _TOO_SLOW_FOR_A_LOOP = 0.003
 _PATIENCE_WITH_ENDS = 2.0
 _A_CROWD = 8
-_JUST_NOW_MS = 1000
+_JUST_NOW = 0.05
 _GATHERING_SECONDS = 0.005
+_A_MOMENT = 0.05
+_LIVES_ON = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,6 @@ class Checkpoints:
 
 
 _USUAL = Checkpoints()
-
-
-class Entry(NamedTuple):
-    """One record to write, with what belongs into the same transaction."""
-
-    members: Members
-    documents: Sequence[Document] = ()
-    also: AlsoWrite | None = None
 
 
 class Journal:
@@ -72,6 +67,8 @@ class Journal:
         checkpoints: Checkpoints = _USUAL,
         room: Callable[[], None] = lambda: None,
         in_thread: bool = False,
+        ends_on_disk: bool = False,
+        noted: Noted | None = None,
         on_written: Callable[[Sequence[Written]], None] = lambda _: None,
         on_checkpoint: Callable[[str], None] = lambda _: None,
         on_close: Callable[[], None] = lambda: None,
@@ -79,8 +76,9 @@ class Journal:
         """Nothing is opened before the first record.
 
         `room` raises Unavailable while there is too little left to write down how a run would end. `in_thread` is for a
-        database that is not on this machine, and so always keeps its caller waiting. `on_written` and
-        `on_checkpoint` are told what is durable; they must neither block nor raise.
+        database that is not on this machine, and so always keeps its caller waiting. `ends_on_disk` has nobody told a
+        result before its end is on the disk. Without `noted` every beginning is filed at once. `on_written` is told
+        what is written and `on_checkpoint` what is on the disk; they must neither block nor raise.
         """
         self._database = database
         self._signer = signer
@@ -92,8 +90,15 @@ class Journal:
         self._on_written = on_written
         self._on_checkpoint = on_checkpoint
         self._on_close = on_close
+        self._noted = noted
+        self._filings = 0
+        self._unfiled: dict[str, Entry] = {}
+        """The beginnings that are noted and not in the database yet."""
+        self._disk = Disk(self._sync)
+        self._lately: deque[float] = deque(maxlen=_A_CROWD)
+        self._ends_on_disk = ends_on_disk
         self._log: Log | None = None
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[Waiting] = deque()
         self._owed: list[Entry] = []
         self._pace = 0.0
         self._unsure = False
@@ -107,17 +112,44 @@ class Journal:
         self._timer: threading.Timer | None = None
         self._closed = False
 
+    async def note(self, ev: Members, documents: Sequence[Document] = ()) -> None:
+        """Write down that an execution starts which nobody looks for yet; see `EvidenceSink`."""
+        log, exec_id = self._log, ev["exec_id"]
+        are_kept = log is not None and all(document.digest in log.documents for document in documents)
+        if self._noted is None or not are_kept or self._closed or exec_id in self._unfiled:
+            await self.begin(ev, documents)
+            return
+        self._room()
+        if not self._noted.note(ev, self._signer()):
+            await self.begin(ev, documents)
+            return
+        self._unfiled[exec_id] = Entry(ev, documents, is_noted=True)
+        self._disk.committed()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._disk.call)
+        loop.call_later(_A_MOMENT, self._file, exec_id)
+
     async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Write down that an execution starts; see `EvidenceSink`."""
         await self._write(Entry(ev, documents))
 
+    async def on_disk(self) -> None:
+        """Return when all that was written is on the disk; see `EvidenceSink`."""
+        await self._disk.reached()
+
     async def end(self, ev: Members, also: AlsoWrite | None = None) -> None:
         """Write down how an execution ended; see `EvidenceSink`."""
+        noted = self._unfiled.pop(ev["exec_id"], None)
+        if noted is not None:
+            self._queue.append(unattended(noted))
         await self._write(Entry(ev, (), also))
+        if self._ends_on_disk:
+            await self._disk.reached()
 
     async def record(self, ev: Members, documents: Sequence[Document] = ()) -> None:
-        """Write down what has no end of its own; see `EvidenceSink`."""
+        """Put on the disk what has no end of its own; see `EvidenceSink`."""
         await self._write(Entry(ev, documents))
+        await self._disk.reached()
 
     def checkpoint(self) -> None:
         """Sign the log as it stands, if any of it is not covered yet; may block.
@@ -149,15 +181,21 @@ class Journal:
             self._write_all()  # nothing is written any more, and whoever came meanwhile is told so
 
     def _close(self) -> None:
-        while self._queue:
-            self._write_batch(wait_seconds=None)
         if self._timer is not None:
             self._timer.cancel()
+        self._queue.extend(map(unattended, self._unfiled.values()))
+        while self._queue:
+            self._write_batch(wait_seconds=None)
         try:
             if self._log is not None:
+                if self._noted is not None and not self._owed:
+                    self._noted.end_log()
                 self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
         finally:
             self._closed = True
+            self._disk.close()
+            if self._noted is not None:
+                self._noted.close()
             try:
                 self._on_close()
             finally:
@@ -170,20 +208,37 @@ class Journal:
         except RuntimeError:
             deadline = time.monotonic() + _PATIENCE_WITH_ENDS
             with self._fewer:
-                while self._log is not None and self._log.begun:
+                while self._open_runs():
                     if not self._fewer.wait(deadline - time.monotonic()):
                         return
 
+    def _open_runs(self) -> int:
+        return len(self._unfiled) + (0 if self._log is None else len(self._log.begun))
+
+    def _sync(self) -> None:
+        if self._noted is not None:
+            self._noted.sync()
+        self._database.sync()
+
+    def _file(self, exec_id: str) -> None:
+        """Put a beginning that has been noted for a moment where everybody finds it."""
+        noted = self._unfiled.pop(exec_id, None)
+        if noted is not None:
+            self._queue.append(unattended(noted))
+            self._write_in_thread()
+
     async def _write(self, entry: Entry) -> None:
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(entry, loop, loop.create_future())
-        self._queue.append(waiting)
-        if self._in_thread or self._pace > _TOO_SLOW_FOR_A_LOOP or (self._log and len(self._log.begun) > 1):
+        written: asyncio.Future[None] = loop.create_future()
+        self._queue.append(Waiting(entry, loop, written))
+        self._lately.append(time.monotonic())
+        if self._in_thread or self._pace > _TOO_SLOW_FOR_A_LOOP or self._open_runs() > 1:
             self._write_in_thread()
         else:
             self._write_here()
+            loop.call_soon(self._disk.call)  # when the run has gone on: waking a thread up takes as long as the commit
         # where the caller is cancelled meanwhile the record is written all the same: it stands in the queue
-        await waiting.written
+        await written
 
     def _write_here(self) -> None:
         """Write what is waiting, unless somebody is at it, who will look again before he leaves."""
@@ -216,21 +271,19 @@ class Journal:
         self._called = False
         with self._turn:
             self._write_batch(wait_seconds=None)
+        self._disk.call()
         if self._queue:
             self._write_in_thread()
 
     def _in_a_crowd(self) -> bool:
-        """Whether so many runs have begun just now that the next record is not far; processes that stay are none."""
-        with self._turn:
-            if self._log is None or len(self._log.begun) < _A_CROWD:
-                return False
-            youngest = next(itertools.islice(reversed(self._log.begun.values()), _A_CROWD - 1, None))
-        return self._clock.now_ms() - youngest.started_ms < _JUST_NOW_MS
+        """Whether so many records came just now that the next is not far."""
+        return len(self._lately) == _A_CROWD and time.monotonic() - self._lately[0] < _JUST_NOW
 
     def _write_all(self) -> None:
         while self._queue:
             with self._turn:
                 self._write_batch(wait_seconds=None)
+        self._disk.call()
 
     def _write_batch(self, wait_seconds: float | None) -> bool:
         """Write what is waiting in one transaction; False when the file is held by another process right now."""
@@ -250,52 +303,54 @@ class Journal:
             else:
                 self._failed(batch, error)
         else:
-            _tell(batch, None)
+            tell(batch, None)
         return True
 
-    def _with_room(self, batch: list[_Waiting]) -> list[_Waiting]:
+    def _with_room(self, batch: list[Waiting]) -> list[Waiting]:
         """Refuse what must not use up the room for ends: what begins, and denials, of which anybody can cause many."""
-        ends = [waiting for waiting in batch if waiting.entry.members["type"] == END]
+        ends = [waiting for waiting in batch if waiting.entry.is_owed]
         if len(ends) == len(batch):
             return batch
         try:
             self._room()
         except Unavailable as error:
-            self._failed([waiting for waiting in batch if waiting.entry.members["type"] != END], error)
+            self._failed([waiting for waiting in batch if not waiting.entry.is_owed], error)
             return ends
         return batch
 
-    def _write_one_by_one(self, batch: Sequence[_Waiting]) -> None:
+    def _write_one_by_one(self, batch: Sequence[Waiting]) -> None:
         for waiting in batch:
             try:
                 self._commit([waiting.entry], None)
             except Exception as error:  # noqa: BLE001 each caller gets his own
                 self._failed([waiting], error)
             else:
-                _tell([waiting], None)
+                tell([waiting], None)
 
-    def _failed(self, batch: Sequence[_Waiting], error: Exception) -> None:
+    def _failed(self, batch: Sequence[Waiting], error: Exception) -> None:
         for waiting in batch:
-            if waiting.entry.members["type"] == END and isinstance(error, Unavailable):
+            if waiting.entry.is_owed and isinstance(error, Unavailable):
                 # it did happen: it is written as soon as anything can be, or by whoever finds us dead
                 self._owed.append(waiting.entry)
-        _tell(batch, error)
+        tell(batch, error)
 
     def _commit(
         self, entries: Sequence[Entry], wait_seconds: float | None, *, sign: bool = False, release: bool = False
     ) -> None:
-        """Make `entries`, and what is owed from before, durable in one transaction, or nothing of it."""
+        """Write `entries`, and what is owed from before, in one transaction, or nothing of it."""
         if self._closed:
             raise Unavailable("the journal is closed", reason="closed")
         began = time.monotonic()
         unsure, self._unsure = self._unsure, True
         try:
-            with self._database.transaction(wait_seconds) as cursor:
+            # what is signed may be told anywhere, where a loss of power takes nothing back
+            on_disk = sign or release or self._is_due(len(self._owed) + len(entries))
+            with self._database.transaction(wait_seconds, on_disk=on_disk) as cursor:
                 log, notes = self._log_for(cursor, unsure=unsure)
                 draft = Draft(log, cursor, self._signer())
                 for entry in (*self._owed, *entries):
-                    if unsure and entry.members["type"] == END and entry.members["exec_id"] not in log.begun:
-                        continue  # it was kept after all
+                    if unsure and _was_kept(entry, cursor, log, draft):
+                        continue
                     draft.add(entry.members, entry.documents)
                     if entry.also is not None:
                         entry.also(cursor)
@@ -306,7 +361,9 @@ class Journal:
                     store.release_log(cursor, log.state)
         except store.LogTaken:
             # whoever took it has ended what we had begun
-            self._log, self._unsure = None, False
+            self._log, self._unsure, self._filings = None, False, 0
+            if self._noted is not None:
+                self._noted.close()
             self._owed.clear()
             raise
         except Unavailable as error:
@@ -314,7 +371,9 @@ class Journal:
                 self._unsure = unsure  # it has not even begun
             raise
         self._unsure = False
+        self._disk.committed()
         log.became(draft)
+        self._filed(log, entries)
         self._log = None if release else log
         if draft.ended:
             with self._fewer:
@@ -323,13 +382,29 @@ class Journal:
         self._pace += (time.monotonic() - began - self._pace) / 8
         self._after(log, draft, notes)
 
+    def _is_due(self, coming: int) -> bool:
+        """Whether the next transaction signs: after so many records, or when it takes over what others left."""
+        return self._log is None or self._log.head.size + coming - self._log.signed >= self._checkpoints.every
+
     def _log_for(self, cursor: Cursor, *, unsure: bool) -> tuple[Log, list[str]]:
         if self._log is None:
-            taken = recovery.take_log(cursor, self._identifiers, self._clock.now_ms(), self._signer)
+            taken = recovery.take_log(cursor, self._identifiers, self._clock.now_ms(), self._signer, self._noted)
             return taken.log, list(taken.notes)
         if unsure:
-            return recovery.resume(cursor, self._log, self._clock.now_ms(), self._signer()), []
+            happened = {entry.members["exec_id"] for entry in self._owed if entry.is_noted}
+            return recovery.resume(cursor, self._log, self._clock.now_ms(), self._signer(), happened), []
         return self._log, []
+
+    def _filed(self, log: Log, entries: Sequence[Entry]) -> None:
+        """Let the notes of what is in the database go; in a process that lives for long, begin to note."""
+        if self._noted is None:
+            return
+        self._filings += 1
+        if self._filings == _LIVES_ON:
+            self._noted.begin_log(log.state)
+        for entry in (*self._owed, *entries):
+            if entry.is_noted:
+                self._noted.filed(entry.members["exec_id"])
 
     def _after(self, log: Log, draft: Draft, notes: Sequence[str]) -> None:
         # what is durable is acknowledged, whatever those who watch make of it
@@ -351,32 +426,9 @@ class Journal:
             self.checkpoint()
 
 
-class _Waiting(NamedTuple):
-    entry: Entry
-    loop: asyncio.AbstractEventLoop
-    written: asyncio.Future[None]
-
-
-def _tell(batch: Iterable[_Waiting], error: Exception | None) -> None:
-    """Let callers go on, in whatever thread their loop is; another thread's is woken up once for all of its own."""
-    try:
-        here = asyncio.get_running_loop()
-    except RuntimeError:
-        here = None
-    for loop, some in itertools.groupby(batch, attrgetter("loop")):
-        told = [waiting.written for waiting in some]
-        if loop is here:
-            _set(told, error)
-        else:
-            with contextlib.suppress(RuntimeError):  # it was closed under them
-                loop.call_soon_threadsafe(_set, told, error)
-
-
-def _set(told: Iterable[asyncio.Future[None]], error: Exception | None) -> None:
-    for written in told:
-        if written.done():  # cancelled
-            continue
-        if error is None:
-            written.set_result(None)
-        else:
-            written.set_exception(error)
+def _was_kept(entry: Entry, cursor: Cursor, log: Log, draft: Draft) -> bool:
+    """Whether a transaction that failed left it behind all the same."""
+    if entry.is_noted:
+        return store.exec_by_id(cursor, entry.members["exec_id"]) is not None
+    is_open = entry.members["exec_id"] in log.begun or entry.members["exec_id"] in draft.begun
+    return entry.members["type"] == END and not is_open

@@ -17,9 +17,10 @@ from ringfence.journal import store
 from ringfence.journal.log import Begun, Draft, Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ringfence.database.port import Cursor
+    from ringfence.journal.noted import Noted
     from ringfence.journal.signer import Signer
     from ringfence.ports import Identifiers
 
@@ -32,14 +33,18 @@ class Taken(NamedTuple):
     """The checkpoints of the logs that were set right."""
 
 
-def take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer]) -> Taken:
+def take_log(
+    cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer], noted: Noted | None = None
+) -> Taken:
     """End what dead processes left open, in their own logs, and take a free log, or a new one.
+
+    What they had `noted` and not filed had begun as well.
 
     Raises:
         Unavailable: What the tables say of a log can be true of none, so nothing is written after it.
     """
     try:
-        return _take_log(cursor, identifiers, now_ms, signer)
+        return _take_log(cursor, identifiers, now_ms, signer, noted)
     except (InvalidRequest, TypeError, ValueError, KeyError, OverflowError, MemoryError) as error:
         raise Unavailable(
             f"a log in the database is damaged, so nothing is recorded and nothing runs: {error}",
@@ -48,7 +53,9 @@ def take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Call
         ) from error
 
 
-def _take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer]) -> Taken:
+def _take_log(
+    cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer], noted: Noted | None
+) -> Taken:
     owner, key = this_process(), signer()
 
     def is_ours(state: store.LogState) -> bool:
@@ -61,19 +68,23 @@ def _take_log(cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Cal
     notes = []
     for dead in store.dead_logs(cursor, is_ours):
         log = _log_of(store.adopt(cursor, dead, owner))
-        note = _end_orphans(cursor, log, now_ms, key)
+        note = _end_orphans(cursor, log, now_ms, key, noted)
         if note is not None:
             notes.append(note)
         store.release_log(cursor, log.state)
     log = _log_of(store.take_log(cursor, owner, now_ms, identifiers.new("lg"), is_ours))
-    note = _end_orphans(cursor, log, now_ms, key)  # a process that was closed while something ran left it open too
+    note = _end_orphans(
+        cursor, log, now_ms, key, noted
+    )  # a process that was closed while something ran left it open too
     if note is not None:
         notes.append(note)
     return Taken(log, tuple(notes))
 
 
-def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer) -> Log:
+def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer, happened: Collection[str]) -> Log:
     """Return our own log as it really is, after a transaction of which nobody can tell whether it was kept.
+
+    `happened` names the runs that began before they were filed, and whose ends are still to come.
 
     Raises:
         LogTaken: It is not ours any more.
@@ -87,16 +98,19 @@ def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer) -> Log:
         if begun.exec_id in log.begun:
             found.begun[begun.exec_id] = log.begun[begun.exec_id]
             continue
-        # its caller was told that it could not begin
         begin = _begin_of(cursor, begun)
         found.begun[begun.exec_id] = Begun(begun.seq, begin["time_ms"])
+        if begun.exec_id in happened:
+            continue
+        # its caller was told that it could not begin
         draft.add(records.end_of_unstarted(begin, now_ms=now_ms))
     draft.finish()
     found.became(draft)
     return found
 
 
-def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Signer) -> str | None:
+def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Signer, noted: Noted | None) -> str | None:
+    _file_noted(cursor, log, signer, noted)
     left = store.open_execs(cursor, log.state.number)
     if not left:
         return None
@@ -115,6 +129,18 @@ def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Signer) -> str |
     note = draft.sign(now_ms)
     log.became(draft)
     return note
+
+
+def _file_noted(cursor: Cursor, log: Log, signer: Signer, noted: Noted | None) -> None:
+    """Write down what the dead process had only noted; what it had filed is known by its name."""
+    if noted is None:
+        return
+    draft = Draft(log, cursor, signer)
+    for begin in noted.left_by(log.state, signer):
+        if store.exec_by_id(cursor, begin["exec_id"]) is None:
+            draft.add(begin)
+    draft.finish()
+    log.became(draft)
 
 
 def _begin_of(cursor: Cursor, begun: store.OpenExec) -> records.Members:

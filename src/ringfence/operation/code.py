@@ -11,6 +11,7 @@ from typing import ClassVar
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.operation.secret import MOST_ASKED, SecretAsk
+from ringfence.pattern import pattern
 
 MAX_CODE_BYTES = 4 * 1024 * 1024
 MAX_STDIN_BYTES = 64 * 1024 * 1024
@@ -23,9 +24,9 @@ MAX_PORTS = 16
 MAX_DOMAINS = 64
 
 _LONGEST_PATH = 4095
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-_MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
+_ENVIRONMENT_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SESSION_ID = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_MODULE_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 
 
 class Language(StrEnum):

@@ -9,15 +9,16 @@ from typing import Final
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 MOST_ASKED: Final = 32
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+_NAME: Final = pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 _LASTING: Final = "@conversation"
 _ONCE: Final = "@task"
-_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z", re.ASCII)
+_LABEL: Final = pattern(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z", re.ASCII)
 
 
-_REFERENCE: Final = re.compile(r"\$\{secret:([A-Za-z_][A-Za-z0-9_.-]{0,63})\}", re.ASCII)
+_REFERENCE: Final = pattern(r"\$\{secret:([A-Za-z_][A-Za-z0-9_.-]{0,63})\}", re.ASCII)
 
 
 class Way(StrEnum):

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
+from ringfence.pattern import pattern
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 MAX_URL_BYTES = 8192
 
 # No user information, no backslash, no space, nothing that is not ASCII: some client reads each of them differently.
-_URL = re.compile(
+_URL = pattern(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<path>/[!$-;=@-Z_a-z~%\[\]]*)?(?:\?(?P<query>[!$-;=?-Z_a-z~%\[\]{}|]*))?(?:#[!-~]*)?\Z"
 )
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
+_LABEL = pattern(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 # `127.1`, `0x7f000001` and `2130706433` are addresses to some resolvers.
-_NUMERIC = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
+_NUMERIC = pattern(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}\Z")
+_IPV4 = pattern(rf"{_OCTET}(?:\.{_OCTET}){{3}}\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from threading import Event
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
 from ringfence import operation as operations
-from ringfence.attachment import Attachment
 from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
@@ -40,6 +38,7 @@ from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome,
 from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, Taints
 
 if TYPE_CHECKING:
+    from ringfence.attachment import Attachment
     from ringfence.budgets.admission import Admission
     from ringfence.operation.brokered import ByBroker, ProcExec
     from ringfence.operation.form import Operation
@@ -227,9 +226,10 @@ class Orchestrator:
         scope = scope or profile.call_id or names.exec_id
         if standing.own is not None:
             await self._tainting().mark(standing, begun)
-        cancelled = Event()
+        over = [False]
         later: list[Callable[[], None]] = []
-        beginning = Beginning(self._evidence, begun, papers_of(profile).documents)
+        papers = papers_of(profile).documents
+        beginning = Beginning(self._evidence, begun, papers, is_announced=exec_id is not None)
         ctx = ExecCtx(
             names.exec_id,
             profile,
@@ -239,14 +239,15 @@ class Orchestrator:
             envelope_id=names.envelope_id,
             evidence=self._evidence,
             begin=beginning.write,
+            note=beginning.note,
             afterwards=later.append,
-            cancelled=cancelled.is_set,
+            cancelled=lambda: over[0],
             attached=attached,
         )
         try:
             outcome = await self._recorded(executor, ctx, operation, beginning)
         finally:
-            cancelled.set()
+            over[0] = True
             for act in later:
                 act()
         if standing.told is not None:
@@ -300,7 +301,7 @@ class Orchestrator:
                 ctx = await metering.reserve(ctx)
                 metering.handed_over()
             outcome = await _carried_out(executor, ctx, operation)
-            beginning.require_written()
+            await beginning.require_written()
         except RingfenceError as error:
             if not beginning.has_failed:  # then nothing has begun that could end
                 await beginning.write()

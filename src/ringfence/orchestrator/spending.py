@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
 from ringfence.authority.caller import LOCAL
 from ringfence.authority.policy import Policy
 from ringfence.authority.profile import Profile
-from ringfence.budgets.reservation import MeterSource, Reservation, Usage, usage_of_run
+from ringfence.budgets.reservation import MB, MeterSource, Reservation, Usage, usage_of_run
 from ringfence.budgets.scope import Chain, ScopeKind, chain
-from ringfence.capability.budget import Budget
-from ringfence.capability.limits import MIB, Limits
+from ringfence.capability.budget import Amount, Budget
+from ringfence.capability.limits import MIB, SYSTEM_FLOOR, Limits
 from ringfence.dataclass import replace
 from ringfence.operation.brokered import (
     BrowserClick,
@@ -30,10 +31,13 @@ from ringfence.operation.form import Operation
 from ringfence.operation.workspace import WsCheckout, WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
+_N = TypeVar("_N", int, float)
 NOBODY_TOLD: Mapping[str, str] = MappingProxyType({})
 IN_A_BOX = frozenset({"code", "proc"})
 """The domains whose operations run in a box, which measures them."""
-_LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=0, memory_mb_s=1, disk_bytes=0)
+# not without a file or a byte of disk: a box that has none left for them would have as many as it likes
+_LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=1, memory_mb_s=1, disk_bytes=1)
+_USUAL_MEMORY = 128 * MIB  # what most programs need
 _REQUEST_HEAD = 512  # what a request says beside what its caller brings
 
 
@@ -70,7 +74,7 @@ def amounts_for(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
         wall_ms=wall_ms,
         bytes_out=max(limits.max_bytes_out, limits.stdout_bytes + limits.stderr_bytes),
         file_count=limits.artifact_count,
-        memory_mb_s=-(-limits.memory_bytes * wall_ms // (MIB * 1000)),
+        memory_mb_s=-(-limits.memory_bytes * wall_ms // (MB * 1000)),
         disk_bytes=limits.disk_bytes,
     )
     if isinstance(operation, CodeRun) and operation.domains:
@@ -112,14 +116,42 @@ def _moved_by(operation: Operation, limits: Limits) -> tuple[Budget, Budget]:
 def within(profile: Profile, reservation: Reservation) -> Profile:
     """Return the profile with its limits lowered to what was reserved, where that is less."""
     held, limits = reservation.amounts, profile.limits
-    cpu, wall, bytes_in = held.cpu_ms, held.wall_ms, held.bytes_in
     narrowed = replace(
         limits,
-        cpu_seconds=min(limits.cpu_seconds, cpu / 1000) if isinstance(cpu, int) else limits.cpu_seconds,
-        wall_seconds=min(limits.wall_seconds, wall / 1000) if isinstance(wall, int) else limits.wall_seconds,
-        max_bytes_in=min(limits.max_bytes_in, bytes_in) if isinstance(bytes_in, int) else limits.max_bytes_in,
+        cpu_seconds=_lower(limits.cpu_seconds, held.cpu_ms, 1 / 1000),
+        wall_seconds=_lower(limits.wall_seconds, held.wall_ms, 1 / 1000),
+        max_bytes_in=_lower(limits.max_bytes_in, held.bytes_in),
     )
+    bound = {hold.kind for hold in reservation.holds}
+    if "disk_bytes" in bound and held.cpu_ms is not None:  # of a box, which has all that it writes in one place
+        narrowed = replace(
+            narrowed,
+            disk_bytes=_lower(limits.disk_bytes, held.disk_bytes),
+            artifact_bytes=_lower(limits.artifact_bytes, held.disk_bytes),
+        )
+    if "file_count" in bound and held.cpu_ms is not None:
+        narrowed = replace(
+            narrowed,
+            artifact_count=_lower(limits.artifact_count, held.file_count),
+            # some are the box's own: as many as are left may be made beside them
+            inodes=min(limits.inodes, _lower(limits.inodes, held.file_count) + SYSTEM_FLOOR["inodes"]),
+        )
+    if isinstance(held.memory_mb_s, int):
+        narrowed = _within_memory_time(narrowed, held.memory_mb_s * MB)
     return profile if narrowed == limits else replace(profile, limits=narrowed)
+
+
+def _within_memory_time(limits: Limits, byte_seconds: int) -> Limits:
+    """Lower the memory, and where too little of it would be left the time, until both together are what is held."""
+    if limits.memory_bytes * limits.wall_seconds <= byte_seconds:
+        return limits
+    memory = min(limits.memory_bytes, max(_USUAL_MEMORY, int(byte_seconds / limits.wall_seconds)))
+    return replace(limits, memory_bytes=memory, wall_seconds=min(limits.wall_seconds, byte_seconds / memory))
+
+
+def _lower(limit: _N, held: Amount | None, unit: float = 1) -> _N:
+    """Return a limit, or what is held where that is less; of what nobody bounds, the limit."""
+    return limit if not isinstance(held, int) else min(limit, type(limit)(held * unit))
 
 
 def most_output(reservation: Reservation) -> int | None:
@@ -134,7 +166,8 @@ def usage_of(outcome: Outcome) -> Usage:
     if isinstance(outcome, BrokerOutcome):
         disk = outcome.used.disk_bytes
         return usage_of_run(outcome.used, MeterSource.COUNTED, disk_bytes=disk if isinstance(disk, int) else 0)
-    return usage_of_run(outcome.used, _source(outcome.isolation))
+    left = sum(outcome.changes.sizes) + sum(artifact.size for artifact in outcome.artifacts)
+    return usage_of_run(outcome.used, _source(outcome.isolation), disk_bytes=left)
 
 
 def _source(layers: Layers) -> MeterSource:

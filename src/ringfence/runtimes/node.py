@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import RuntimeMissing
@@ -29,7 +28,8 @@ _PROBE = (
 )
 
 
-class _Answer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Answer:
     binary: str
     version: str
     has_stripper: bool
@@ -144,11 +144,12 @@ def _read_cache(cache: Path | None) -> dict[str, _Answer]:
 def _write_cache(cache: Path | None, known: dict[str, _Answer]) -> None:
     if cache is None:
         return
-    newest = dict(list(known.items())[-_CACHED_BINARIES:])
+    newest = list(known.items())[-_CACHED_BINARIES:]
+    said = {stamp: (answer.binary, answer.version, answer.has_stripper) for stamp, answer in newest}
     fresh = cache.with_name(f".{cache.name}.{os.getpid()}")
     try:
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(newest))
+        fresh.write_text(json.dumps(said))
         fresh.replace(cache)
     except OSError:
         fresh.unlink(missing_ok=True)  # a read-only home costs a probe at the next start, nothing else

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import sysconfig
 from pathlib import Path
 
 from ringfence.dataclass import dataclass
@@ -148,9 +147,10 @@ def _is_system(path: Path) -> bool:
 
 
 def _standard_library() -> tuple[Path, ...]:
-    # Asked for the base: in a virtual environment `platstdlib` is the environment's own lib, packages and all.
-    base = {"base": sys.base_prefix, "installed_base": sys.base_prefix}
-    platbase = {"platbase": sys.base_exec_prefix, "installed_platbase": sys.base_exec_prefix}
-    paths = sysconfig.get_paths(vars={**base, **platbase})
-    found = (Path(paths[name]).resolve() for name in ("stdlib", "platstdlib"))
-    return tuple(dict.fromkeys(path for path in found if path.is_dir()))
+    # Not asked of `sysconfig`, which reads how this Python was compiled to answer. `os` is never a virtual
+    # environment's own; what is for one kind of machine lies in the same place below another prefix, if not beside it.
+    pure = Path(os.__file__).parent
+    found = [pure]
+    if sys.base_exec_prefix != sys.base_prefix and pure.is_relative_to(sys.base_prefix):
+        found.append(sys.base_exec_prefix / pure.relative_to(sys.base_prefix))
+    return tuple(dict.fromkeys(path.resolve() for path in found if path.is_dir()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
+from ringfence.errors import CapabilityBlocked
 from ringfence.service import promises
 from ringfence.service.exec_finder import Finder, no_such_exec
 
@@ -14,26 +16,40 @@ if TYPE_CHECKING:
     from ringfence.service.recent import Kept, Recent
 
 
+_SAID: Final = ("stdout", "stderr")
+_IN_BYTES: Final = ("stdout_b64", "stderr_b64")
+
+
 def sees(who: Principal, tenant: str) -> bool:
     """Whether a caller may know of what is this tenant's."""
     return who.reads is None or who.reads == tenant
 
 
+def shows_everything(_who: Principal) -> bool:
+    """Keep nothing back from anybody."""
+    return True
+
+
 class Lookup:
     """Looks on behalf of a caller: another tenant's is not there. Every method may block."""
 
-    def __init__(self, finder: Finder, store: ExecStore, recent: Recent) -> None:
-        """Nothing is opened yet."""
+    def __init__(self, finder: Finder, store: ExecStore, recent: Recent, shows: Callable[[Principal], bool]) -> None:
+        """Nothing is opened yet; `shows` is whether the policy of the moment shows a caller what programs said."""
+        self.shows = shows
         self._finder = finder
         self._store = store
         self._recent = recent
 
     def view(self, who: Principal, exec_id: str) -> View:
-        """Return all that is known of an execution.
+        """Return all that is known of an execution; what it said, where the policy shows it.
 
         Raises:
             InvalidRequest: There is none of this name that the caller may see.
         """
+        view = self._view(who, exec_id)
+        return view if self.shows(who) else _withheld(view)
+
+    def _view(self, who: Principal, exec_id: str) -> View:
         found, kept = self._finder.find(exec_id), self._kept(who, exec_id)
         if found is not None:
             if not sees(who, found.tenant):
@@ -72,7 +88,14 @@ class Lookup:
 
         Raises:
             InvalidRequest: There is none that the caller may see.
+            CapabilityBlocked: The policy shows nobody what programs say.
         """
+        said = self._output(who, exec_id, stream)
+        if not self.shows(who):
+            raise CapabilityBlocked("the policy shows nobody what programs say", fix="its digest is in the execution")
+        return said
+
+    def _output(self, who: Principal, exec_id: str, stream: str) -> bytes:
         kept = self._kept(who, exec_id)
         if kept is not None and kept.result is not None:
             return kept.result.stdout_raw if stream == "stdout" else kept.result.stderr_raw
@@ -87,3 +110,10 @@ class Lookup:
     def _kept(self, who: Principal, exec_id: str) -> Kept | None:
         kept = self._recent.find(exec_id)
         return kept if kept is not None and sees(who, kept.tenant) else None
+
+
+def _withheld(view: View) -> View:
+    """Return a view as it would have been under a policy that keeps content out of results."""
+    told = {name: "" if name in _SAID else value for name, value in view.items() if name not in _IN_BYTES}
+    out = told.get("out")
+    return {**told, "out": {**out, "preview": ""}} if isinstance(out, dict) else told

@@ -8,7 +8,8 @@ from ringfence.identifiers import TimeOrdered
 from ringfence.service.admission import Caps
 from ringfence.service.exec_finder import Finder
 from ringfence.service.exec_store import ExecStore
-from ringfence.service.execs import Execs, Runs
+from ringfence.service.execs import Execs
+from ringfence.service.runs import Runs, untold
 from ringfence.service.standing import Standing
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def open_execs(house: House) -> Execs:
         manager = await house.manager_under(who, shown, form.project_id, form.correlation, form.stricter)
         return _as_skill(house, manager, form)
 
+    guests = house.manager.engine.guests
     return Execs(
         runs_for,
         ExecStore(house.database),
@@ -43,6 +45,8 @@ def open_execs(house: House) -> Execs:
         drain_seconds=house.settings.drain_seconds,
         manager_under=runs_under,
         standing=Standing(house),
+        shows=lambda who: house.manager.engine.authority.shows_output(who.role),
+        gone=untold if guests is None else guests.telling,
     )
 
 

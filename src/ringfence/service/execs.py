@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.errors import Denied, InternalError, InvalidRequest, RingfenceError, Unavailable
 from ringfence.evidence.correlation import Correlation
@@ -23,15 +24,14 @@ from ringfence.service.calls import GrantShown
 from ringfence.service.events import Ring, forgotten
 from ringfence.service.exec_finder import LIVE, Finder, Page, Position, Question
 from ringfence.service.exec_form import ExecForm, require_trusted_preload
-from ringfence.service.exec_lookup import Lookup, sees
+from ringfence.service.exec_lookup import Lookup, sees, shows_everything
 from ringfence.service.exec_store import ExecStore, Promised, key_digest
 from ringfence.service.exec_views import View
 from ringfence.service.live import Live, claim_by, too_heavy
 from ringfence.service.recent import Recent
+from ringfence.service.runs import Gone, ManagerFor, ManagerUnder, Runs, untold
 
 if TYPE_CHECKING:
-    from ringfence.facade import ExecutionRequest
-    from ringfence.outcome import OnOutput
     from ringfence.ports import Clock, Identifiers
     from ringfence.service.standing import Standing
 
@@ -39,20 +39,6 @@ LONGEST_WAIT_SECONDS: Final = 300.0
 """How long somebody is kept waiting before he is told to ask again."""
 _log = logging.getLogger("ringfence.service")
 _FORGET_EVERY: Final = 500
-
-
-class Runs(Protocol):
-    """What executions are run with: a manager that acts for a caller."""
-
-    async def execute(
-        self, request: ExecutionRequest, *, on_output: OnOutput | None = None, exec_id: str | None = None
-    ) -> ExecutionResult:
-        """Run the request under this name."""
-        ...
-
-
-ManagerFor = Callable[[Principal, ExecForm], Runs]
-ManagerUnder = Callable[[Principal, GrantShown, ExecForm], Awaitable[Runs]]
 
 
 class Answer(NamedTuple):
@@ -86,8 +72,11 @@ class Execs:
         longest_wait: float = LONGEST_WAIT_SECONDS,
         manager_under: ManagerUnder | None = None,
         standing: Standing | None = None,
+        shows: Callable[[Principal], bool] = shows_everything,
+        gone: Gone = untold,
     ) -> None:
         """Nothing runs before `start`, and nothing is opened."""
+        self._gone = gone
         self._manager_for = manager_for
         self._manager_under = manager_under
         self._standing = standing
@@ -95,7 +84,7 @@ class Execs:
         self._store = store
         self._finder = finder
         self._recent = Recent()
-        self._lookup = Lookup(finder, store, self._recent)
+        self._lookup = Lookup(finder, store, self._recent, shows)
         self._clock = clock
         self._identifiers = identifiers
         self._admission = Admission(caps or Caps())
@@ -225,7 +214,7 @@ class Execs:
 
             return Stream(live.ring, conclusion)
         view = await asyncio.to_thread(self._lookup.view, who, exec_id)
-        known = self._recent.find(exec_id)
+        known = self._recent.find(exec_id) if self._lookup.shows(who) else None
         ring = forgotten(view["status"], after) if known is None else known.ring
 
         async def conclude() -> View | RingfenceError:
@@ -344,7 +333,9 @@ class Execs:
             live.status = Status.RUNNING
             live.ring.status(str(Status.RUNNING))
             manager = await self._manager(live)
-            return await manager.execute(live.form.request, on_output=live.ring.output, exec_id=live.exec_id)
+            # how many run at once is how many guests there are: the next one need not wait for this one's record
+            with self._gone(live.exec_id, partial(self._admission.leave, turn)):
+                return await manager.execute(live.form.request, on_output=live.ring.output, exec_id=live.exec_id)
         finally:
             self._admission.leave(turn)
 

@@ -115,6 +115,13 @@ class ApiKeys:
                 raise InvalidRequest("an agent's key belongs to one tenant", reason="invalid_name", fix="name it")
         else:
             check_tenant(tenant)
+        if access is Access.ADMIN and tenant not in (LOCAL, EVERY_TENANT):
+            # who asks for one wants somebody to rule over this tenant, and would let him rule over all of them
+            raise InvalidRequest(
+                "an admin's key reaches every tenant, so it is made for none",
+                reason="invalid_name",
+                fix="leave the tenant out, or make keys for operators, auditors and agents of the tenant",
+            )
         if len(name) > _MOST_NAME or not name.isprintable() or name != name.strip():
             raise InvalidRequest(f"a name has at most {_MOST_NAME} printable characters", reason="invalid_name")
         if role is not None and (not role or len(role) > _MOST_NAME or not role.isprintable()):

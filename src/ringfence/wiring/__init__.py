@@ -19,6 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
+from ringfence.database.sqlite import DATABASE_NAME
 from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InternalError
 from ringfence.executors.cells import CodeOrCell
@@ -28,9 +29,11 @@ from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.identifiers import TimeOrdered
 from ringfence.isolation.pool.pools import Pools
 from ringfence.journal.journal import Journal
+from ringfence.journal.noted import Noted
 from ringfence.journal.room import require_room
 from ringfence.orchestrator.pipeline import Executors, Orchestrator
 from ringfence.ports import Clock, Taints
+from ringfence.stores.guests import Guests
 from ringfence.stores.keepsakes import Keepsakes
 from ringfence.wiring import box
 from ringfence.wiring.box import build_box as build_box
@@ -96,6 +99,7 @@ class Engine:
     background: Once[Registry] | None = None
     ways_out: Once[WaysOut] | None = None
     browsers: Once[Browsers] | None = None
+    guests: Guests | None = None
 
     def processes(self) -> Registry:
         """Return the processes that run in the background.
@@ -154,6 +158,7 @@ def build(settings: Settings) -> Engine:
     }
     service = settings.budget_service
     admission = Once(lambda: make_admission(make_meter(database) if service is None else make_remote_meter(service)))
+    guests = Guests(Keepsakes(settings.files_home, content_store_of(settings.home)))
     orchestrator = Orchestrator(
         executors,
         TimeOrdered(),
@@ -161,12 +166,12 @@ def build(settings: Settings) -> Engine:
         clock,
         admission,
         journal,
-        keep=Keepsakes(settings.files_home, content_store_of(settings.home)),
+        keep=guests,
         always_metered=service is not None,
         taints=Once(lambda: make_taints(database)),
     )
     door = Once(lambda: make_grant_door(settings.home, database, clock))
-    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out, browsers)
+    return Engine(orchestrator, pools, authority, temporary, door, journal, background, ways_out, browsers, guests)
 
 
 def make_browsers(ways_out: WaysOut) -> Browsers:
@@ -211,8 +216,29 @@ def make_journal(settings: Settings, database: Database, clock: Clock) -> Journa
         TimeOrdered(),
         room=(lambda: None) if elsewhere else (lambda: require_room(home)),
         in_thread=elsewhere,
+        ends_on_disk=waits_for_disk(home),
+        noted=None if elsewhere else Noted(home / DATABASE_NAME),
         **told,
     )
+
+
+def waits_for_disk(home: Path) -> bool:
+    """Return whether results wait until their end is on the disk: `wait_for_disk` under `[evidence]` of `config.toml`.
+
+    Raises:
+        InvalidRequest: It is not written so.
+    """
+    if not (home / "config.toml").exists():
+        return False
+    from ringfence.workspaces import home_config  # not at the top: most homes have no such file
+
+    section = home_config.section_of(home, "evidence")
+    if unknown := ", ".join(section.keys() - {"wait_for_disk"}):
+        raise home_config.wrong(f"evidence.{unknown}", "is no setting of this section, which has wait_for_disk")
+    waits = section.get("wait_for_disk", False)
+    if not isinstance(waits, bool):
+        raise home_config.wrong("evidence.wait_for_disk", f"must be true or false, not {waits!r}")
+    return waits
 
 
 def make_audience(home: Path, database: Database) -> Audience | None:
@@ -395,6 +421,6 @@ def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalA
 
     def issue(snapshot: PolicySnapshot, tool: str, role: str | None, call_id: str, caller: Caller) -> Grant:
         call = ProposedCall(caller.tenant, caller.subject_id, tool, call_id)
-        return issuer.issue(snapshot, call, role=role).grant
+        return issuer.grant(snapshot, call, role=role)
 
     return LocalAuthority(policy, issue)

@@ -108,17 +108,14 @@ def aio_backend(settings: Settings) -> Backend:
 
 
 def native_backend(settings: Settings) -> Backend:
-    """Return the backend made of this kernel's own parts."""
+    """Return the backend made of this kernel's own parts, with what of it was started ahead."""
     from ringfence.isolation.native import ahead
-    from ringfence.isolation.native.backend import NativeBackend
+    from ringfence.isolation.native.backend import backend_in
 
-    return NativeBackend(
-        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        session=partial(_session, settings.files_home),
-        node_command=lambda language: node_command(language, settings.home / "node.json"),
-        limits=settings.limits,
-        ahead=ahead.take(settings.home),
-    )
+    started = ahead.take(settings.home)
+    if started is not None:
+        return started.backend_for(settings.files_home, settings.limits)
+    return backend_in(settings.home, settings.files_home, settings.limits)
 
 
 def docker_backend(settings: Settings) -> Backend:

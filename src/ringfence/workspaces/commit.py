@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.capability.limits import too_much
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import CapabilityBlocked, QuotaExceeded
 from ringfence.workspaces.beneath import open_beneath
@@ -17,7 +18,7 @@ from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.survey import MOST_ENTRIES as MOST_ENTRIES
 from ringfence.workspaces.survey import Kind, Step
 from ringfence.workspaces.survey import survey as survey
-from ringfence.workspaces.touching import Touched, touched
+from ringfence.workspaces.touching import ANY_AMOUNT, Amount, Touched, amount, touched
 from ringfence.workspaces.tree import open_readable
 
 _CHUNK = 1024 * 1024
@@ -34,6 +35,23 @@ class ChangeDenied(CapabilityBlocked):
             f"the policy lets nobody change work/{paths[0]}{more}", reason="change_denied", count=len(paths)
         )
         self.paths = paths
+
+
+class ChangesTooLarge(CapabilityBlocked):
+    """A run changed more than one run may, so none of it is kept."""
+
+    def __init__(self, wanted: Amount, most: Amount) -> None:
+        """`wanted` is more than `most` in one of its numbers."""
+        super().__init__(
+            too_much((wanted.paths, wanted.bytes), (most.paths, most.bytes)),
+            reason="changes_too_large",
+            fix="change less at a time, or raise max_changed_paths and max_changed_bytes in the policy",
+            paths=wanted.paths,
+            bytes=wanted.bytes,
+            max_changed_paths=most.paths,
+            max_changed_bytes=most.bytes,
+        )
+        self.wanted = wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +84,7 @@ def commit(
     max_bytes: int,
     max_inodes: int,
     denials: Denials = NO_DENIALS,
+    most: Amount = ANY_AMOUNT,
 ) -> CommitReport:
     """Apply the upper of a dead run to `target_fd`; the caller holds the session's lock.
 
@@ -77,13 +96,14 @@ def commit(
 
     Raises:
         ChangeDenied: It touches what `denials` says nobody may change; nothing was changed.
+        ChangesTooLarge: It changes more than `most`; nothing was changed.
         QuotaExceeded: The session would hold more than `max_bytes` or `max_inodes`, or the disk is too full; nothing
             was changed.
     """
     steps = survey_upper(upper_fd, max_inodes)
     present = survey(target_fd, max_entries=MOST_ENTRIES, layered=False)
-    if denials.changes:
-        require_allowed(touched(present, steps), denials)
+    if denials.changes or most != ANY_AMOUNT:
+        require_allowed(touched(present, steps), denials, most)
     size, inodes = require_quota(present, steps, max_bytes=max_bytes, max_inodes=max_inodes)
     empty(staging_fd)
     require_free_space(staging_fd, size_of(steps))
@@ -97,16 +117,20 @@ def survey_upper(upper_fd: int, max_inodes: int) -> list[Step]:
     return survey(upper_fd, max_entries=2 * max_inodes, layered=True)
 
 
-def require_allowed(changes: Iterable[bytes] | dict[bytes, Touched], denials: Denials) -> None:
-    """Refuse to touch what nobody may change.
+def require_allowed(changes: Mapping[bytes, Touched], denials: Denials, most: Amount) -> None:
+    """Refuse to touch what nobody may change, and to change more than one run may.
 
     Raises:
         ChangeDenied: Naming the paths.
+        ChangesTooLarge: Saying how much it is.
     """
     names = {os.fsdecode(path): path for path in changes}
     refused = denials.denied_changes(sorted(names))
     if refused:
         raise ChangeDenied(tuple(harmless_path(names[name]) for name in refused))
+    wanted = amount(changes)
+    if not wanted.is_within(most):
+        raise ChangesTooLarge(wanted, most)
 
 
 def require_quota(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Final
 
+from ringfence.pattern import pattern
 from ringfence.workspaces.home_config import wrong
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+_NAME: Final = pattern(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 # what the kernel, the system's services and their sockets say to each other there is not for a guest
 _NEVER: Final = ("/proc", "/sys", "/dev", "/run")
 

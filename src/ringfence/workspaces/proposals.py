@@ -15,8 +15,10 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Self
 
 from ringfence.capability.denials import NO_DENIALS, Denials
+from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest, PathTraversalError, Unavailable
 from ringfence.outcome import Pending
@@ -40,7 +42,7 @@ from ringfence.workspaces.proposal_diff import shown
 from ringfence.workspaces.proposal_form import MOST_BYTES, Marks, Proposal, from_bytes, to_bytes
 from ringfence.workspaces.session import SessionWorkspace, is_plain_name
 from ringfence.workspaces.survey import Kind
-from ringfence.workspaces.touching import touched
+from ringfence.workspaces.touching import ANY_AMOUNT, Amount, touched
 
 MOST_PROPOSALS = 16
 MOST_AGE_MS = 7 * 24 * 3600 * 1000
@@ -61,6 +63,14 @@ class Bounds:
     max_bytes: int
     max_inodes: int
     denials: Denials = NO_DENIALS
+    most: Amount = ANY_AMOUNT
+    """How much one run may change."""
+
+    @classmethod
+    def of(cls, limits: Limits, denials: Denials) -> Self:
+        """Return the bounds that the limits of a profile set."""
+        most = Amount(limits.changed_paths, limits.changed_bytes)
+        return cls(limits.disk_bytes, limits.inodes, denials, most)
 
 
 def look(session: SessionWorkspace, exec_id: str, upper_fd: int, bounds: Bounds) -> Pending:
@@ -68,6 +78,7 @@ def look(session: SessionWorkspace, exec_id: str, upper_fd: int, bounds: Bounds)
 
     Raises:
         ChangeDenied: It touches what nobody may change.
+        ChangesTooLarge: It changes more than one run may.
         QuotaExceeded: The project would outgrow its quota.
     """
     with session.holding() as owner, acting_as(owner):
@@ -83,6 +94,7 @@ def propose(
 
     Raises:
         ChangeDenied: It touches what nobody may change; nothing was kept.
+        ChangesTooLarge: It changes more than one run may; nothing was kept.
         QuotaExceeded: The project would outgrow its quota, or the disk is too full; nothing was kept.
     """
     if not is_plain_name(exec_id):
@@ -114,6 +126,7 @@ def commit(
         InvalidRequest: There is no such proposal (`not_found`), or somebody else changed what it touches since the run
             began and `force` does not say that this is to be overwritten (`conflict`).
         ChangeDenied: It touches what nobody may change by now.
+        ChangesTooLarge: It changes more than one run may by now.
         QuotaExceeded: The project would outgrow its quota, or the disk is too full.
     """
     with _shelf(session) as shelf, session.changing():
@@ -121,7 +134,7 @@ def commit(
             proposal = _read(directory)
             present = survey(session.work_fd, max_entries=MOST_ENTRIES, layered=False)
             changes = touched(present, proposal.steps)
-            require_allowed(changes, bounds.denials)
+            require_allowed(changes, bounds.denials, bounds.most)
             if not force:
                 _require_unchanged(proposal, _marks(session.work_fd, changes))
             size, inodes = require_quota(
@@ -169,7 +182,7 @@ def _examined(session: SessionWorkspace, exec_id: str, upper_fd: int, bounds: Bo
     steps = survey_upper(upper_fd, bounds.max_inodes)
     present = survey(session.work_fd, max_entries=MOST_ENTRIES, layered=False)
     changes = touched(present, steps)
-    require_allowed(changes, bounds.denials)
+    require_allowed(changes, bounds.denials, bounds.most)
     require_quota(present, steps, max_bytes=bounds.max_bytes, max_inodes=bounds.max_inodes)
     pending = replace(shown(session.work_fd, upper_fd, changes), exec_id=exec_id, size=size_of(steps))
     return Proposal(pending, tuple(steps), _marks(session.work_fd, changes) if fresh else None, _now_ms())

@@ -34,6 +34,7 @@ class _Kept:
     kept: bool = True
     pending: Pending | None = None
     denied: tuple[str, ...] = ()
+    excess: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -128,6 +129,7 @@ class RunDirectory:
             complete=changes.complete and found.complete,
             kept=kept.kept,
             denied=kept.denied,
+            excess=kept.excess,
         )
         changed = kept.pending is None and bool(changes)
         return Harvest(found.artifacts, files, tuple(notes), more, kept.pending, changed=changed)
@@ -174,9 +176,9 @@ class RunDirectory:
         if not _may_stay(changes, keeping, notes):
             return _Kept(False)
         from ringfence.workspaces import proposals
-        from ringfence.workspaces.commit import ChangeDenied
+        from ringfence.workspaces.commit import ChangeDenied, ChangesTooLarge
 
-        bounds = proposals.Bounds(limits.disk_bytes, limits.inodes, keeping.denials)
+        bounds = proposals.Bounds.of(limits, keeping.denials)
         try:
             match keeping.commit:
                 case Commit.NEVER:
@@ -189,11 +191,18 @@ class RunDirectory:
                 case Commit.ALWAYS:
                     pass
             report = session.commit(
-                upper, max_bytes=limits.disk_bytes, max_inodes=limits.inodes, denials=keeping.denials
+                upper,
+                max_bytes=limits.disk_bytes,
+                max_inodes=limits.inodes,
+                denials=keeping.denials,
+                most=bounds.most,
             )
         except ChangeDenied as error:
             notes.append(f"the changes to the session's files were not kept: {error}")
             return _Kept(False, denied=error.paths[:MAX_WRITTEN])
+        except ChangesTooLarge as error:
+            notes.append(f"the changes to the session's files were not kept: {error}")
+            return _Kept(False, excess=(error.wanted.paths, error.wanted.bytes))
         except QuotaExceeded as error:
             notes.append(f"the changes to the session's files were not kept: {error}")
             return _Kept(False)

@@ -27,6 +27,7 @@ from ringfence.workspaces.acting import Owner, acting_as
 from ringfence.workspaces.beneath import exchange, make_parents, open_beneath
 from ringfence.workspaces.commit import MOST_ENTRIES, CommitReport, commit, empty, survey, totals_after
 from ringfence.workspaces.ids import SESSION_UIDS
+from ringfence.workspaces.touching import ANY_AMOUNT, Amount
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -101,11 +102,20 @@ class SessionWorkspace:
         self._find_work()
         return read
 
-    def commit(self, upper_fd: int, *, max_bytes: int, max_inodes: int, denials: Denials = NO_DENIALS) -> CommitReport:
+    def commit(
+        self,
+        upper_fd: int,
+        *,
+        max_bytes: int,
+        max_inodes: int,
+        denials: Denials = NO_DENIALS,
+        most: Amount = ANY_AMOUNT,
+    ) -> CommitReport:
         """Apply what a dead run wrote; commits of one session wait for each other.
 
         Raises:
             ChangeDenied: It touches what `denials` says nobody may change; nothing was changed.
+            ChangesTooLarge: It changes more than `most`; nothing was changed.
             QuotaExceeded: The session would grow beyond its quota; nothing was changed.
         """
         with self.changing():
@@ -116,6 +126,7 @@ class SessionWorkspace:
                 max_bytes=max_bytes,
                 max_inodes=max_inodes,
                 denials=denials,
+                most=most,
             )
 
     def usage(self) -> Usage:

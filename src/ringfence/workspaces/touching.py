@@ -7,9 +7,10 @@ what was in it. So every path that would no longer be what it is counts as touch
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
+from ringfence.capability.limits import SYSTEM_CEILING
 from ringfence.dataclass import dataclass
 from ringfence.workspaces.survey import Kind, Step
 
@@ -28,6 +29,28 @@ class Touched:
 
     effect: Effect
     is_directory: bool
+    size: int = 0
+    """The larger of its sizes before and after: who empties a file changes all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much somebody changes."""
+
+    paths: int
+    bytes: int
+
+    def is_within(self, most: Amount) -> bool:
+        """Whether neither is more than in `most`."""
+        return self.paths <= most.paths and self.bytes <= most.bytes
+
+
+ANY_AMOUNT = Amount(SYSTEM_CEILING.changed_paths, SYSTEM_CEILING.changed_bytes)
+
+
+def amount(changes: Mapping[bytes, Touched]) -> Amount:
+    """Return how much `changes` are."""
+    return Amount(len(changes), sum(change.size for change in changes.values()))
 
 
 def touched(present: Iterable[Step], steps: Iterable[Step]) -> dict[bytes, Touched]:
@@ -40,17 +63,18 @@ def touched(present: Iterable[Step], steps: Iterable[Step]) -> dict[bytes, Touch
         if step.kind is not Kind.DIRECTORY:
             # whatever takes the place of a directory, and a directory that hides another, takes all that was below
             found.update(
-                (path, Touched(Effect.DELETED, _is_directory(were[path]))) for path in _below(ordered, step.path)
+                (path, Touched(Effect.DELETED, _is_directory(were[path]), were[path].size))
+                for path in _below(ordered, step.path)
             )
         if step.kind in (Kind.WHITEOUT, Kind.SPECIAL):
             if was is not None:
-                found[step.path] = Touched(Effect.DELETED, _is_directory(was))
+                found[step.path] = Touched(Effect.DELETED, _is_directory(was), was.size)
         elif was is None:
-            found[step.path] = Touched(Effect.ADDED, _is_directory(step))
+            found[step.path] = Touched(Effect.ADDED, _is_directory(step), step.size)
         elif _is_directory(step) and _is_directory(was) and _same_mode(was, step):
             found.pop(step.path, None)  # there before and after, whatever becomes of what is in it
         else:
-            found[step.path] = Touched(Effect.MODIFIED, _is_directory(step))
+            found[step.path] = Touched(Effect.MODIFIED, _is_directory(step), max(was.size, step.size))
     return found
 
 

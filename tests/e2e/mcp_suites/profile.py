@@ -15,6 +15,7 @@ import mcp_types as types
 import uvicorn
 from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.e2e.mcp_suites import asking
 from tests.mcp_servers import new_key
 
 from ringfence.facade import ExecutionRequest, SandboxManager
@@ -52,7 +53,6 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     ],
     "test_error_handling": [{"type": "text", "text": "This tool intentionally returns an error for testing"}],
     "test_tool_with_progress": [{"type": "text", "text": "done"}],
-    "test_logging_tool": [{"type": "text", "text": "the server sends no log to its clients"}],
     "test_streaming_elicitation": [{"type": "text", "text": "the server sends no requests to its clients"}],
     "json_schema_2020_12_tool": [TEXT],
     "test_custom_headers": [TEXT],
@@ -126,6 +126,11 @@ class Extras:
         server.add_request_handler("prompts/list", types.PaginatedRequestParams, self.list_prompts)
         server.add_request_handler("prompts/get", types.GetPromptRequestParams, self.prompt)
         server.add_request_handler("completion/complete", types.CompleteRequestParams, self.complete)
+        server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self.subscribe)
+        server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self.unsubscribe)
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.set_level)
+        self._watched: set[str] = set()
+        asking.install(server)
 
     async def list_resources(self, _context: Any, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
@@ -174,11 +179,15 @@ class Extras:
                     arguments=[types.PromptArgument(name="resourceUri", required=True)],
                 ),
                 types.Prompt(name="test_prompt_with_image", description="an image"),
+                types.Prompt(name=asking.PROMPT, description="asks for its context"),
             ]
         )
 
-    async def prompt(self, context: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def prompt(self, context: Any, params: types.GetPromptRequestParams) -> Any:
         given = params.arguments or {}
+        if params.name == asking.PROMPT:
+            found = await asking.answered(self._door.seat(context).manager, asking.PROMPT)
+            return _messages(found["content"]) if isinstance(found, dict) else found
         said = {
             "test_simple_prompt": [{"type": "text", "text": "This is a simple prompt for testing."}],
             "test_prompt_with_arguments": [
@@ -197,12 +206,25 @@ class Extras:
             raise MCPError(types.INVALID_PARAMS, "there is no such prompt")
         request = ExecutionRequest(f"print({json.dumps(said[params.name])!r})")
         blocks = json.loads((await self._door.seat(context).manager.execute(request)).stdout)
-        return types.GetPromptResult.model_validate(
-            {"messages": [{"role": "user", "content": block} for block in blocks]}
-        )
+        return _messages(blocks)
+
+    async def subscribe(self, _context: Any, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        self._watched.add(str(params.uri))
+        return types.EmptyResult()
+
+    async def unsubscribe(self, _context: Any, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        self._watched.discard(str(params.uri))
+        return types.EmptyResult()
+
+    async def set_level(self, _context: Any, _params: types.SetLevelRequestParams) -> types.EmptyResult:
+        return types.EmptyResult()
 
     async def complete(self, _context: Any, _params: Any) -> types.CompleteResult:
         return types.CompleteResult(completion=types.Completion(values=["paris", "park"], total=2, has_more=False))
+
+
+def _messages(blocks: list[Any]) -> types.GetPromptResult:
+    return types.GetPromptResult.model_validate({"messages": [{"role": "user", "content": block} for block in blocks]})
 
 
 def _contents(one: types.TextResourceContents | types.BlobResourceContents) -> types.ReadResourceResult:
@@ -230,7 +252,7 @@ class Announcing(uvicorn.Server):
 def main(home: Path) -> None:
     key = new_key(home)
     house = open_house(home, usual_settings())
-    door = McpDoor(house, offers=Offers((*BUILT_IN, *FIXTURES)))
+    door = McpDoor(house, offers=Offers((*BUILT_IN, *FIXTURES, *asking.OFFERS)))
     Extras(door)
     app = WithKey(behind_the_gate(house, door.route()), key)
     asyncio.run(

@@ -119,3 +119,41 @@ def test_what_changes_many_files_is_looked_at_path_by_path_when_it_is_applied() 
         assert denials.refusal(operation) is None
     assert denials.denied_writes(["a", ".git/config", "d/b.key", "c\n.KEY"]) == (".git/config", "d/b.key", "c\n.KEY")
     assert denials.denied_changes(["a", ".git/config", "d/b.key"]) == (".git/config",)
+
+
+# --- how much a run may change ---
+
+AMOUNTS = b"""
+policies:
+  default: {max_changed_paths: 100}
+  tools:
+    code_run: {max_changed_bytes: 1mb}
+  agent_roles:
+    careful: {tools: [code_run], max_changed_paths: 5}
+"""
+
+
+def test_how_much_a_run_may_change_is_a_limit_like_every_other() -> None:
+    limits = profile(loaded(AMOUNTS)).limits
+    assert (limits.changed_paths, limits.changed_bytes) == (100, 1024 * 1024)
+    assert profile(loaded(AMOUNTS), "careful").limits.changed_paths == 5
+    asked = read_overrides({"max_changed_paths": 3, "max_changed_bytes": 10}).limits
+    assert asked == {"changed_paths": 3, "changed_bytes": 10}
+
+
+def test_a_profile_that_bounds_no_change_keeps_the_hash_it_had() -> None:
+    bare = profile(loaded(b"policies: {}\n")).normal_form()["limits"]
+    assert not {"changed_paths", "changed_bytes"} & bare.keys()
+    assert profile(loaded(AMOUNTS)).normal_form()["limits"].keys() - bare.keys() == {"changed_paths", "changed_bytes"}
+
+
+def test_a_higher_bound_is_wider_and_a_wrong_one_is_an_error() -> None:
+    found = {change.setting: change.direction for change in diff(loaded(AMOUNTS), loaded(b"policies: {}\n"))}
+    assert found["max_changed_paths"] is found["max_changed_bytes"] is Direction.WIDENED
+    for wrong in (
+        b"max_changed_paths: 0",
+        b"max_changed_paths: many",
+        b"max_changed_bytes: -1",
+        b"max_changed_path: 1",
+    ):
+        assert lint(b"policies: {default: {" + wrong + b"}}\n")

@@ -53,11 +53,16 @@ def place(finding: Finding) -> tuple[str, str, int]:
         (b"mode: \xff\n", 1, "not UTF-8"),
         (b"a: " + b"[" * 40 + b"]" * 40, 1, "nested deeper"),
         (b"x\ty: \x00", 1, ""),
+        ("mode: cowork\n# \u0085security_mode: permissive\n".encode(), 2, "U+0085"),
+        ("mode: cowork \u2028security_mode: permissive\n".encode(), 1, "U+2028"),
+        ("policies: {default: {denied_paths: ['a\u200bb']}}".encode(), 1, "U+200B"),
+        ("mode: ask # \u202e krowoc :edom\n".encode(), 1, "U+202E"),
+        ("mode: ask\ufeff\n".encode(), 1, "U+FEFF"),
     ],
 )  # fmt: skip
 def test_what_is_not_plain_yaml_is_refused_with_its_line(content: bytes, line: int, says: str) -> None:
     finding = errors(lint(content))[0]
-    assert (finding.rule, finding.line) == ("yaml", line)
+    assert (finding.rule, finding.line, finding.fix != "") == ("yaml", line, True)
     assert says in finding.message
 
 
@@ -78,7 +83,7 @@ def test_words_that_old_yaml_takes_for_truth_stay_words() -> None:
     items = tree["a"].value
     assert isinstance(items, list)
     assert [item.value for item in items] == [
-        "no", "off", "yes", "true", True, 10, 1.0, "0x10", "12:30:00", None,
+        "no", "off", "yes", "true", True, "010", 1.0, "0x10", "12:30:00", None,
     ]  # fmt: skip
 
 
@@ -145,6 +150,12 @@ def test_no_level_takes_an_unknown_key(key: str) -> None:
         "max_cpu: 0",
         "max_cpu: true",
         "max_processes: 1.5",
+        "max_processes: 010",
+        "max_processes: 0x10",
+        "max_processes: 1:30",
+        "max_processes: 1_000",
+        "max_cpu: 01.5",
+        "max_cpu: 1e3",
         "sandbox_enabled: yes",
         "sandbox_enabled: 1",
         "network_access: 'true'",
@@ -157,6 +168,15 @@ def test_no_level_takes_an_unknown_key(key: str) -> None:
         "allowed_paths: [../x]",
         "allowed_paths: ['a[bc]*']",
         "denied_paths: ['a**b']",
+        "denied_paths: ['.env{,.local}']",
+        "denied_paths: ['.en[v]']",
+        "denied_changes: ['.git/{a,b}']",
+        "denied_domains: ['https://evil.com']",
+        "denied_domains: ['evil.com:8080']",
+        "denied_domains: ['10.0.0.0/8']",
+        "denied_commands: ['curl *']",
+        "denied_commands: ['curl | sh']",
+        "denied_commands: [/usr/bin/curl]",
         "allowed_domains: ['*.*.com']",
         "allowed_domains: ['ex*mple.com']",
         "allowed_domains: ['http://example.com']",
@@ -181,7 +201,7 @@ def test_no_level_takes_an_unknown_key(key: str) -> None:
 )
 def test_a_value_that_means_nothing_is_an_error_at_its_line(line: str) -> None:
     found = errors(findings(f"policies:\n  default:\n    {line}\n"))
-    assert [finding.line for finding in found] == [3]
+    assert [(finding.line, finding.fix != "") for finding in found] == [(3, True)]
     with pytest.raises(InvalidRequest) as refused:
         load_policy(f"policies:\n  default:\n    {line}\n".encode(), "p.yaml")
     assert (refused.value.reason, refused.value.details["line"]) == ("invalid_policy", 3)
@@ -279,6 +299,43 @@ def test_methods_and_ports_and_programs_are_what_is_written() -> None:
     assert not build.allows(op.ProcExec("make", ("install",)))
     assert not build.allows(op.ProcExec("make"))
     assert not build.allows(op.ProcExec("bash", ("-c", "id")))
+
+
+def test_the_words_and_the_templates_of_a_program_both_hold() -> None:
+    text = """
+        policies:
+          default:
+            allowed_commands: [git status, git log]
+            command_templates: {git: [{args: [{enum: [status, log]}, {enum: ["-s"]}]}]}
+        """
+    git = load_policy(dedent(text).encode()).view("proc_exec").capabilities
+    assert git.allows(op.ProcExec("git", ("status", "-s")))
+    assert not git.allows(op.ProcExec("git", ("status", "--work-tree=/")))
+    assert not git.allows(op.ProcExec("git", ("push", "-s")))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "path: '/workspace/.en[v]'",
+        "domain: 'https://evil.com'",
+        "domain: 'evil.com:80'",
+        "command: 'git *'",
+        "command: 'git push; rm'",
+        "command: [git, [push, '*']]",
+        "command: /usr/bin/git",
+    ],
+)
+def test_a_rule_that_could_decide_about_nothing_is_an_error(rule: str) -> None:
+    finding = only_error(f"rules:\n  - {{id: a, decision: deny, {rule}}}\n")
+    assert (finding.line, bool(finding.fix)) == (2, True)
+
+
+def test_a_rule_about_a_path_sees_it_in_every_part_and_in_any_case() -> None:
+    text = b"rules: [{id: a, decision: deny, path: /workspace/.env}]"
+    for path in (".env", "work/.env", "code/.ENV", "/output/.env"):
+        assert strictest(load_policy(text).policy.rules, Subject.PATH, path) is not None
+    assert strictest(load_policy(text).policy.rules, Subject.PATH, "work/a/.env") is None
 
 
 def test_the_more_specific_entry_wins_and_denials_add_up() -> None:
@@ -419,7 +476,7 @@ def test_a_skill_is_known_by_its_id() -> None:
         ("{command: rm, decision: deny, match: [mv a b]}", "rules-1: match 'mv a b' does not match"),
         ("{command: git, decision: deny, not_match: [git status]}", "rules-1: not_match 'git status' matches"),
         ("{domain: '*.corp', decision: deny, match: [corp]}", "rules-1: match 'corp' does not match"),
-        ("{path: '*.sql', decision: ask, match: [work/a.sql]}", "rules-1: match 'work/a.sql' does not match"),
+        ("{path: '*.sql', decision: ask, match: [work/a/b.sql]}", "rules-1: match 'work/a/b.sql' does not match"),
     ],
 )
 def test_a_rule_that_its_own_examples_refute_is_an_error(rule: str, says: str) -> None:
@@ -465,6 +522,15 @@ def test_of_all_rules_that_match_the_strictest_counts() -> None:
         ("policies: {default: {max_memory: 100GB}}", "above_ceiling"),
         ("ceilings: {max_memory: 1GB}\npolicies: {tools: {a.b: {max_memory: 2GB}}}", "above_ceiling"),
         ("ceilings: {max_execution_time: 2h}", "above_ceiling"),
+        ("policies: {tools: {shel_exec: {denied_commands: [rm]}}}", "unused_tool"),
+        ("policies: {tools: {Shell_Exec: {denied_commands: [rm]}}}", "unused_tool"),
+        ("policies: {tools: {shell_ex\u0435c: {denied_commands: [rm]}}}", "unused_tool"),
+        ("policies: {default: {gpu: [a100]}}", "no_effect"),
+        ("policies: {default: {host_paths: [/opt]}}", "no_effect"),
+        ("policies: {tools: {a.b: {env_allow: [A]}}, agent_roles: {r: {tools: [a.b], env_allow: [B]}}}",
+         "role_widens_tool"),
+        ("policies: {tools: {a.b: {output_inline: false}}, agent_roles: {r: {tools: [a.b], output_inline: true}}}",
+         "role_widens_tool"),
         ("policies: {tools: {a.b: {network_access: false}}, agent_roles: {r: {tools: [a.b], network_access: true}}}",
          "role_widens_tool"),
         ("policies: {tools: {a.b: {supported_languages: [python]}}, agent_roles: {r: {tools: [a.b],"
@@ -476,7 +542,56 @@ def test_of_all_rules_that_match_the_strictest_counts() -> None:
 def test_what_is_doubtful_is_a_warning_and_loads(text: str, rule: str) -> None:
     found = findings(text)
     assert [(finding.severity, finding.rule) for finding in found] == [(Severity.WARNING, rule)]
+    assert found[0].line > 0
+    assert found[0].fix
     assert load_policy(text.encode()).findings
+
+
+def test_a_tool_of_another_spelling_is_told_which_one_was_meant() -> None:
+    for name in ("shel_exec", "Shell_Exec", "shell_ex\u0435c"):
+        (finding,) = findings(f"policies:\n  tools:\n    {name}: {{max_cpu: 1}}\n")
+        assert (finding.line, finding.fix) == (3, "did you mean shell_exec?")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("mode: ]", 1),
+        ("policies:\n\tdefault: {}", 2),
+        ("mode: yolo", 1),
+        ("policies:\n  - default", 2),
+        ("policies:\n  agent_roles:\n    a: {inherits: b}\n", 3),
+        ("policies:\n  agent_roles:\n    a: {inherits: a}\n", 3),
+        ("policies:\n  agent_roles:\n    a:\n      tools:\n        - frobnicate\n", 5),
+        ("network:\n  denylist:\n    networks:\n      - 10.0.0.0/33\n", 4),
+        ("network:\n  denylist:\n    domains:\n      - http://x.com\n", 4),
+        ("network: {allowlist: {enabled: maybe}}", 1),
+        ("budgets:\n  tenant:\n    acme: {callz: 1}\n", 3),
+        ("budgets:\n  tenant:\n    acme: {calls: 999999999999999999999}\n", 3),
+        ("budgets:\n  tenant:\n    acme: {bytes_out: 999999999999TB}\n", 3),
+        ("budgets:\n  tenant:\n    acme: {wall_ms: 999999999999h}\n", 3),
+        ("policies:\n  default:\n    max_memory: 0.000001B\n", 3),
+        ("secrets:\n  'a b': {}\n", 2),
+        ("secrets:\n  a: {scope: forever}\n", 2),
+        ("rules:\n  - {id: a, command: git push}\n", 2),
+        ("rules:\n  - {id: a, command: git push, decision: maybe}\n", 2),
+        ("rules:\n  - {id: a, command: git, decision: deny, match: [ls]}\n", 2),
+        ("approvals:\n  - {id: a, command: git, scope: forever}\n", 2),
+        ("tests:\n  - {tool: code_run}\n", 2),
+        ("tests:\n  - {tool: code_run, op: {op: nothing}, expect: allow}\n", 2),
+        ("taint: {reach: moon}", 1),
+        ("policies:\n  agent_roles:\n    default: {tools: [code_run]}\n", 3),
+        ("policies:\n  agent_roles:\n    'admin ': {tools: [code_run]}\n", 3),
+        ("policies:\n  agent_roles:\n    '': {tools: [code_run]}\n", 3),
+        ("ceilings:\n  max_memory: lots\n", 2),
+        ("security_mode: paranoid", 1),
+    ],
+)
+def test_whatever_is_broken_has_its_file_its_line_and_what_mends_it(text: str, line: int) -> None:
+    found = errors(lint(text.encode(), "p.yaml"))
+    assert [(finding.file, finding.line, finding.fix != "") for finding in found] == [("p.yaml", line, True)]
+    assert str(found[0]).startswith(f"p.yaml:{line}:")
+    assert ": : " not in str(found[0])
 
 
 @pytest.mark.parametrize(

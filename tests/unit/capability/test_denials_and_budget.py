@@ -100,8 +100,22 @@ def test_a_denied_command_is_denied_however_its_flags_are_written(
         {"networks": ["x"]},
         {"ports": [0]},
         {"ports": ["22"]},
+        {"paths": [".env{,.local}"]},
+        {"paths": ["work/.en[v]"]},
+        {"changes": [".git/{a,b}"]},
         {"commands": [" "]},
+        {"commands": ["curl *"]},
+        {"commands": ["curl | sh"]},
+        {"commands": ["'curl'"]},
+        {"commands": ["/usr/bin/curl"]},
         {"domains": [""]},
+        {"domains": ["https://evil.com"]},
+        {"domains": ["evil.com:8080"]},
+        {"domains": ["abc.de:80"]},
+        {"domains": ["evil.com/a"]},
+        {"domains": ["{a,b}.com"]},
+        {"domains": ["evil.com other.com"]},
+        {"domains": ["10.0.0.0/8"]},
         {"hosts": []},
         {"paths": "x"},
         {"domains": ["b\u00fccher"]},
@@ -166,3 +180,26 @@ def test_asking_for_unlimited_exceeds_any_number() -> None:
 def test_what_is_no_budget_is_refused(form: Any) -> None:
     with pytest.raises(InvalidRequest):
         read_budget(form)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "denied"),
+    [
+        (".env", "work/.env", True),
+        ("/workspace/.env", "code/.ENV", True),
+        ("/workspace/.env", "inputs/.env", True),
+        ("/workspace/.env", "/output/.env", True),
+        ("/workspace/.env", "tmp/a/.env", True),
+        ("/workspace/*.key", "work/a.key", True),
+        ("/workspace/secret/**", "work/secret/a", True),
+        ("/workspace/.env", "work/a/.env", False),
+        ("/workspace/work/.env", "inputs/work/.env", False),
+        ("/workspace/wor?/a", "inputs/work/a", False),
+    ],
+)
+def test_what_is_denied_where_no_file_can_lie_is_denied_in_every_part(glob: str, path: str, denied: bool) -> None:
+    assert (Denials(paths=frozenset({glob})).refusal(op.FsRead(path)) is not None) is denied
+
+
+def test_what_is_denied_at_the_root_is_not_brought_back_by_a_snapshot() -> None:
+    assert Denials(paths=frozenset({"/workspace/.env"})).denied_writes([".env", "a", "b/.env"]) == (".env",)

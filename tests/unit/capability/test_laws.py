@@ -248,6 +248,9 @@ def test_every_capability_of_the_universe_comes_back_from_json_and_from_text() -
 
 names = st.text("ab.*&% ", min_size=1, max_size=3).filter(lambda name: "*" not in name and name not in (".", "..", " "))
 paths = st.lists(names, max_size=3).map(lambda parts: "/".join(("/workspace", *parts)))
+host_paths = st.lists(st.sampled_from(["opt", "opt2", "tools", "a b"]), max_size=3).map(
+    lambda parts: "/" + "/".join(parts)
+)
 globs = st.lists(st.sampled_from(["*", "**", "a", "b", "?", "*.key", "a*b*"]), min_size=1, max_size=4).map(
     lambda parts: "/".join(("/workspace", *parts))
 )
@@ -276,7 +279,9 @@ capabilities = st.one_of(
     st.builds(BrowserUse, st.frozensets(st.sampled_from(sorted(VERBS)))),
     st.builds(ProcExec, st.sampled_from(["git", "ls"]), st.frozensets(templates, max_size=2)),
     st.sampled_from([item for item in SINGLE if item.tag in ("TmpUse", "SysGpu", "CodeRun", "SecretUse", "PortOpen")]),
-    st.builds(FsHost, paths),
+    st.builds(FsHost, host_paths),
+    st.builds(PortOpen, st.integers(1, 65535) | st.sampled_from([80, 8080])),
+    st.builds(SecretUse, st.sampled_from(["KEY", "KEY2", "key", "OTHER"])),
 )  # fmt: skip
 operations = st.one_of(
     st.builds(lambda kind, path: kind(path), st.sampled_from([brokered.FsRead, brokered.FsWrite, brokered.FsList]),
@@ -288,8 +293,18 @@ operations = st.one_of(
     hosts.map(lambda host: brokered.BrowserNav(f"https://{host}/")),
     st.builds(brokered.ProcExec, st.sampled_from(["git", "ls"]),
               st.lists(st.sampled_from(["status", "diff", "push", "-x", "--ab"]), max_size=3).map(tuple)),
+    host_paths.map(needs.HostUse),
+    st.builds(needs.PortOpen, st.integers(1, 65535) | st.sampled_from([80, 8080])),
+    st.builds(needs.SecretUse, st.sampled_from(["KEY", "KEY2", "key", "OTHER"])),
+    st.lists(st.sampled_from([80, 8080, 9000]), max_size=2).map(
+        lambda ports: RunCode(Language.PYTHON, "", ports=tuple(ports))
+    ),
     st.sampled_from(OPERATIONS),
 )  # fmt: skip
+reaching = st.one_of(
+    st.one_of(hosts, hosts.map(lambda host: f"*.{host}")).map(needs.HostReach),
+    st.lists(hosts, min_size=1, max_size=2).map(lambda hosts: RunCode(Language.PYTHON, "", domains=tuple(hosts))),
+)
 sets = st.lists(capabilities, max_size=5).map(Capabilities)
 
 
@@ -298,6 +313,14 @@ def test_the_meet_of_any_two_sets_allows_exactly_what_both_allow(
     one: Capabilities, other: Capabilities, operation: Any
 ) -> None:
     assert one.meet(other).allows(operation) == (one.allows(operation) and other.allows(operation))
+
+
+@given(sets, sets, reaching)
+def test_code_reaches_no_host_that_not_both_let_it_reach(
+    one: Capabilities, other: Capabilities, operation: Any
+) -> None:
+    # not "exactly": with a host that is for GET here and for POST there, nothing is left to reach it by
+    assert not one.meet(other).allows(operation) or (one.allows(operation) and other.allows(operation))
 
 
 @given(capabilities, capabilities, operations)

@@ -519,3 +519,109 @@ def test_whoever_runs_something_else_does_not_pay_for_the_law() -> None:
         "sys.exit(any(name.startswith(('ringfence.authority', 'yaml', 'argparse')) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+# --- what a mode means ---------------------------------------------------------------------------
+
+
+def test_the_page_about_permissions_says_of_every_mode_what_the_guard_says() -> None:
+    from ringfence.authority.levels import ApprovalMode
+    from ringfence.interfaces.cli.policy_modes import decisions
+
+    page = (ROOT / "docs/permissions.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    modes = [ApprovalMode(cell.strip("`")) for cell in rows[0][1:]]
+    assert modes == list(ApprovalMode)
+    words = {"allow": "allowed", "ask": "asked, and denied where nobody can be asked"}
+    for at, mode in enumerate(modes, 1):
+        told = {row[0]: row[at] for row in rows[1:]}
+        decided = decisions(mode)
+        assert told.keys() == decided.keys()
+        for action, answer in decided.items():
+            assert answer.startswith(words.get(told[action], "denied")), (mode, action)
+
+
+def test_a_mode_is_shown_as_it_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "show", "--mode", "cowork"]) == 0
+    shown = capsys.readouterr().out
+    assert "run code                                 allowed\n" in shown
+    assert "files of the host                        asked, and denied where nobody can be asked\n" in shown
+    assert main(["policy", "show", "--mode", "never-ask", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["mode"], told["actions"]["files of the host"]) == ("never-ask", "denied: nobody is asked")
+    assert main(["policy", "show", "--mode", "yolo"]) == 2
+    assert main(["policy", "show"]) == 2
+    assert main(["policy", "show", "--mode", "ask", "--hash", "x"]) == 2
+
+
+def test_what_the_policy_says_of_every_call_is_explained_too(explain: Explain) -> None:
+    told = explain(EXAMPLE, "--tool", "shell_exec")
+    assert told["by_name"]["allowed_commands"]["value"] == ["ls", "cat", "grep", "find", "python", "node"]
+    assert told["by_name"]["allowed_commands"]["held_by"] == "best-effort"
+    assert told["by_name"]["mode"]["value"] == "cowork"
+    assert told["by_name"]["rule no-force-push"]["value"] == "deny command git push --force|-f"
+    assert told["consent"] == "policy: high risk: somebody has to agree (given by mode cowork)"
+
+
+def test_the_hosts_of_code_that_asks_for_some_are_explained(explain: Explain, write: Write) -> None:
+    file = write("policies: {tools: {code_run: {network_access: true, allowed_domains: [a.com]}}}")
+    told = explain(file, "--tool", "code_run")["by_name"]
+    assert told["net.http"]["value"] != []
+    assert told["net_mode"]["value"] == "allowlist"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("domains", ["a.com"], "allow"),
+        ("domains", ["b.com"], "deny"),
+        ("ports", [8080], "allow"),
+        ("ports", [8081], "deny"),
+        ("secrets", ["KEY"], "allow"),
+        ("secrets", ["OTHER"], "deny"),
+        ("env", {"LANG": "C"}, "allow"),
+        ("env", {"PATH": "."}, "deny"),
+        ("args", ["a"], "allow"),
+    ],
+)
+def test_what_code_asks_for_is_judged_by_check_and_by_the_policys_own_tests(
+    write: Write, capsys: pytest.CaptureFixture[str], field: str, value: Any, expected: str
+) -> None:
+    operation = {"op": "code_run", "language": "bash", "code": "ls", field: value}
+    policy = {
+        "policies": {
+            "tools": {
+                "shell_exec": {
+                    "network_access": True, "allowed_domains": ["a.com"], "open_ports": [8080], "env_allow": ["LANG"],
+                }
+            }
+        },
+        "secrets": {"KEY": {}},
+        "tests": [{"tool": "shell_exec", "op": operation, "expect": expected}],
+    }  # fmt: skip
+    file = write(policy)
+    assert main(["policy", "test", file]) == 0, capsys.readouterr().out
+    assert main(["policy", "check", "--policy", file, "--op", json.dumps(operation)]) == (
+        3 if expected == "deny" else 0
+    )
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "code_run", "language": "bash"},
+        {"op": "code_run", "language": "bash", "code": 1},
+        {"op": "code_run", "language": "bash", "code": "", "files": {}},
+        {"op": "code_run", "language": "bash", "code": "", "ports": 80},
+        {"op": "code_run", "language": "bash", "code": "", "ports": ["80"]},
+        {"op": "code_run", "language": "bash", "code": "", "env": []},
+        {"op": "code_run", "language": "bash", "code": "", "secrets": [1]},
+        {"op": "code_run", "language": "cobol", "code": ""},
+    ],
+    ids=str,
+)
+def test_code_that_is_not_written_so_is_not_judged(
+    operation: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "check", "--policy", EXAMPLE, "--op", json.dumps(operation)]) == 2
+    assert "SCHEMA.VALIDATION_FAILED" in capsys.readouterr().err

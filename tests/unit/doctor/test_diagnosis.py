@@ -113,10 +113,12 @@ def test_no_user_namespaces_at_all_is_found_by_the_sysctl() -> None:
     assert "sysctl -w user.max_user_namespaces=65536" in (found.fix or "")
 
 
-def test_debians_switch_concerns_ordinary_users_only() -> None:
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_debians_switch_concerns_root_too_whose_workers_have_no_privileges(uid: int) -> None:
     off = {**GOOD.sysctl, "kernel.unprivileged_userns_clone": "0"}
-    assert finding(replace(NO_BOX, sysctl=off), "userns.allowed").status is Health.FAIL
-    assert finding(replace(NO_BOX, sysctl=off, uid=0), "userns.allowed").status is Health.OK
+    found = finding(replace(NO_BOX, sysctl=off, uid=uid), "userns.allowed")
+    assert found.status is Health.FAIL
+    assert "sysctl -w kernel.unprivileged_userns_clone=1" in (found.fix or "")
 
 
 def test_ubuntus_restriction_gets_a_profile_for_this_very_interpreter() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from ringfence.guard.verdict import Answer, Verdict
 from ringfence.operation import CodeRun, Language
 from ringfence.operation.brokered import FsRead, FsWrite, NetHttp, ProcExec
 from ringfence.operation.form import Operation
+from ringfence.operation.secret import SecretAsk
 from ringfence.risk import shell
 from ringfence.risk.grammar import GrammarMissing
 from ringfence.testing import standard_profile
@@ -216,10 +217,101 @@ def test_what_the_analysis_finds_raises_the_risk_and_asks_nobody() -> None:
     assert verdict.risk is RiskLevel.CRITICAL
 
 
-@pytest.mark.parametrize("changed", ["code", "args", "env", "packages", "language"])
+OTHERS: dict[str, object] = {
+    "code": "x",
+    "args": ("a",),
+    "env": {"A": "b"},
+    "packages": ("p",),
+    "language": Language.JAVASCRIPT,
+    "stdin": b"x",
+    "files": {"main.py": b"x"},
+    "inputs": {"data.csv": b"x"},
+    "preload": ("json",),
+    "session_id": "another",
+    "cwd": "/workspace/work/elsewhere",
+    "ports": (80,),
+    "secrets": (SecretAsk("key"),),
+    "domains": ("example.com",),
+    "process_id": "process",
+}
+
+
+@pytest.mark.parametrize("changed", OTHERS)
 def test_a_consent_does_not_fit_a_changed_request(changed: str) -> None:
-    other = {"code": "x", "args": ("a",), "env": {"A": "b"}, "packages": ("p",), "language": Language.JAVASCRIPT}
-    assert request_hash(PYTHON) != request_hash(replace(PYTHON, **{changed: other[changed]}))  # type: ignore[arg-type]
+    other = replace(PYTHON, **{changed: OTHERS[changed]})  # type: ignore[arg-type]
+    assert request_hash(PYTHON) != request_hash(other)
+    assert request_hash(other) == request_hash(replace(other))
+
+
+def test_everything_a_program_is_run_with_is_in_what_a_person_agrees_to() -> None:
+    assert OTHERS.keys() == {field.name for field in fields(CodeRun)}
+    one, two = (replace(PYTHON, files={"main.py": content}) for content in (b"1", b"2"))
+    assert request_hash(one) != request_hash(two)
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (("git", "push"), "tool_denied"),
+        (("git", "push origin"), None),
+        (("env", "git", "push"), "tool_denied"),
+        (("env", "A=1", "rm", "x"), "consent_required"),
+        (("git", "status"), None),
+    ],
+)
+def test_rules_about_commands_see_what_a_program_starts_in_turn(argv: tuple[str, ...], reason: str | None) -> None:
+    operation = ProcExec(argv[0], argv[1:])
+    text = RULES_TEXT.replace("policies: {}", "policies: {default: {allowed_commands: [git, env]}}")
+    verdict = judged(operation, standard_profile(operation, policy=policy(text)))
+    assert (verdict.deciding.reason if verdict.deciding else None) == reason
+
+
+APPROVALS = """
+policies: {}
+approvals:
+  - {id: once, command: [rm], scope: call}
+  - {id: session, command: [mv], scope: session}
+  - {id: unsaid, command: [cp]}
+"""
+
+
+@pytest.mark.parametrize(("script", "session_is_enough"), [("rm x", False), ("mv a b", True), ("cp a b", False)])
+def test_an_answer_holds_for_as_long_as_the_approval_says(script: str, session_is_enough: bool) -> None:
+    operation = bash(script)
+    profile = standard_profile(operation, policy=policy(APPROVALS))
+    assert refused(judged(operation, profile)).reason == "consent_required"
+    allowed = judged(operation, profile, Consent(Source.SESSION)).decision is Decision.ALLOW
+    assert allowed is session_is_enough
+    judged(operation, profile, Consent(Source.CALL, request_hash(operation))).require_allowed()
+
+
+@pytest.mark.parametrize("name", ["PATH", "BASH_ENV", "LD_PRELOAD", "ENV", "SHELLOPTS"])
+def test_where_commands_are_listed_no_variable_says_what_they_are(name: str) -> None:
+    operation = replace(bash("ls"), env={name: "/workspace/work"})
+    for lists in ("allowed_commands: [ls]", "denied_commands: [curl]"):
+        profile = standard_profile(operation, policy=policy(f"policies: {{default: {{{lists}}}}}"))
+        assert refused(judged(operation, profile)).reason == "argument"
+        judged(replace(operation, env={"LANG": "C"}), profile).require_allowed()
+    judged(operation, standard_profile(operation)).require_allowed()
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("rm", ("-rf", "x")),
+        ("rm", ("--recursive", "--force", "x")),
+        ("env", ("rm", "-rf", "x")),
+        ("find", (".", "-exec", "rm", "-rf", "{}", ";")),
+        ("xargs", ("rm", "-rf")),
+        ("env", ("sh", "-c", "rm -rf x")),
+    ],
+)
+def test_a_denied_command_is_denied_without_a_shell_too(tool: str, args: tuple[str, ...]) -> None:
+    text = "policies: {default: {allowed_commands: [rm, env, find, xargs], denied_commands: [rm -rf]}}"
+    operation = ProcExec(tool, args)
+    profile = standard_profile(operation, policy=policy(text))
+    assert refused(judged(operation, profile)).reason in ("argument", "blacklist")
+    judged(ProcExec("rm", ("x",)), profile).require_allowed()
 
 
 def test_a_body_beyond_the_limit_is_refused_before_it_is_written() -> None:

@@ -14,6 +14,7 @@ from ringfence.isolation.linux.observe import (
     look,
     missing_layers,
     own_namespaces,
+    read_status,
     require_sealed,
 )
 
@@ -90,3 +91,10 @@ def test_a_refusal_names_everything_that_is_missing() -> None:
 def test_this_very_process_is_not_taken_for_a_box() -> None:
     missing = missing_layers(look(os.getpid()), own_namespaces(), filters=2)
     assert {f"{kind} namespace" for kind in NAMESPACES} <= set(missing)
+
+
+def test_a_program_can_put_no_line_into_what_is_read_of_it() -> None:
+    told = "Umask:\t0022\nUid:\t5\t5\t5\t5\nSeccomp:\t2\nSeccomp_filters:\t2\nSpeculation:\tUid:\t0\n"
+    for name in ("Uid:\t0", "x\\nUid:\t0", "Seccomp:\t0", "\udc80\udcff"):
+        text = f"Name:\t{name}\n{told}".encode("utf-8", "surrogateescape")
+        assert read_status(text) == {"Uid": "5\t5\t5\t5", "Seccomp": "2", "Seccomp_filters": "2"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import threading
 import time
@@ -54,10 +55,13 @@ class Counting:
         self.fail: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     @contextlib.contextmanager
-    def transaction(self, wait_seconds: float | None = None) -> Iterator[Cursor]:
-        with self.fail(), self.database.transaction(wait_seconds) as cursor:
+    def transaction(self, wait_seconds: float | None = None, *, on_disk: bool = True) -> Iterator[Cursor]:
+        with self.fail(), self.database.transaction(wait_seconds, on_disk=on_disk) as cursor:
             yield cursor
         self.transactions += 1
+
+    def sync(self) -> None:
+        self.database.sync()
 
     def reading(self) -> AbstractContextManager[Cursor]:
         return self.database.reading()
@@ -113,8 +117,7 @@ def test_records_that_come_together_share_a_transaction(databases: Databases) ->
 
 def test_in_a_crowd_a_record_waits_for_the_next_one(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, database = journal_in(databases)
-    soon_ms = SystemClock().now_ms() + 3_600_000  # on a slow machine, too, they have begun just now
-    runs = [begun(time_ms=soon_ms) for _ in range(10)]
+    runs = [begun() for _ in range(10)]
     waits, may_go_on = threading.Event(), threading.Event()
 
     def wait(_: float) -> None:
@@ -122,9 +125,13 @@ def test_in_a_crowd_a_record_waits_for_the_next_one(databases: Databases, monkey
         may_go_on.wait()
 
     async def write() -> None:
+        # on a slow machine, too, they came just now
+        monkeypatch.setattr(
+            "ringfence.journal.journal.time", SimpleNamespace(sleep=lambda _: None, monotonic=lambda: 0.0)
+        )
         for begin in runs[:8]:
             await journal.begin(begin)
-        monkeypatch.setattr("ringfence.journal.journal.time", SimpleNamespace(sleep=wait, monotonic=time.monotonic))
+        monkeypatch.setattr("ringfence.journal.journal.time", SimpleNamespace(sleep=wait, monotonic=lambda: 0.0))
         before = database.transactions
         first = asyncio.create_task(journal.begin(runs[8]))
         await asyncio.to_thread(waits.wait)
@@ -142,14 +149,17 @@ def test_in_a_crowd_a_record_waits_for_the_next_one(databases: Databases, monkey
 def test_beside_processes_that_stay_a_record_waits_for_nobody(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.journal.journal._GATHERING_SECONDS", 3600.0)
+    seconds = itertools.count()
+    # a second lies between any two looks at the clock, and whoever waits does so for good
+    hours = SimpleNamespace(sleep=lambda _: time.sleep(3600), monotonic=lambda: float(next(seconds)))
+    monkeypatch.setattr("ringfence.journal.journal.time", hours)
     journal, _ = journal_in(databases)
-    staying = [begun(time_ms=1) for _ in range(20)]
+    staying = [begun() for _ in range(20)]
 
     async def write() -> None:
         for begin in staying:
             await journal.begin(begin)
-        run = begun(time_ms=SystemClock().now_ms())
+        run = begun()
         await journal.begin(run)
         await journal.end(ended(run))
 

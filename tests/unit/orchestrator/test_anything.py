@@ -10,25 +10,32 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ringfence import wiring
 from ringfence.authority.grant import Grant
 from ringfence.authority.layers import OnExcess
+from ringfence.authority.levels import NetMode
 from ringfence.authority.manifest import Manifest
 from ringfence.authority.policy import PolicySnapshot
 from ringfence.authority.policy_reader import load_policy
+from ringfence.authority.policy_view import PolicyView
 from ringfence.authority.profile_builder import ProfileBuilder
 from ringfence.capability.budget import Budget
 from ringfence.capability.capabilities import Capabilities
-from ringfence.capability.form import parse
+from ringfence.capability.denials import PRIVATE_NETWORKS
+from ringfence.capability.form import KINDS, parse
 from ringfence.errors import RingfenceError
 from ringfence.operation import CodeRun, Language
 from ringfence.operation import brokered as op
+from ringfence.operation import workspace as ws
+from ringfence.operation.secret import SecretAsk
+from ringfence.operation.workspace_proposals import WsPending
 from ringfence.outcome import BrokerOutcome, ExecutionResult, Outcome, Status
 from ringfence.ports import ExecCtx
 from ringfence.testing import FrozenClock, orchestrator_over
 
 TOOL = "t.x"
 NOW = FrozenClock().now_ms()
-DOMAINS = ("code", "fs", "tmp", "proc", "net.http", "browser")
+DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net.http", "browser")
 PATHS = ("/workspace", "/workspace/inputs", "/workspace/work", "/workspace/work/a", "/workspace/**/*.txt")
 POOL = tuple(
     parse(text)
@@ -36,6 +43,7 @@ POOL = tuple(
         *(f"fs.{verb}:{path}" for verb in ("read", "write", "list") for path in PATHS),
         *(f"code.run:{language}" for language in Language),
         *(f"net.http:GET:{host}" for host in ("a.com", "*.a.com", "b.com")),
+        *("secret.use:KEY", "secret.use:OTHER", "port.open:80", "port.open:8080", "fs.host:/opt", "sys.gpu:small"),
         *(
             "proc.exec:git",
             "proc.exec:ls",
@@ -44,6 +52,14 @@ POOL = tuple(
             "browser.use:click|extract|open|screenshot|type",
         ),
     )
+)
+ASKED: tuple[dict[str, Any], ...] = (
+    *({"ports": ports} for ports in ((80,), (8080,), (80, 8080), (9000,))),
+    *({"domains": hosts} for hosts in (("a.com",), ("*.a.com",), ("b.com", "a.com"), ("c.com",))),
+    *({"secrets": (SecretAsk(name),)} for name in ("KEY", "OTHER", "THIRD")),
+    {"secrets": (SecretAsk("KEY", lasting=True),)},
+    {"env": {"A": "1"}},
+    {"ports": (80,), "domains": ("a.com",), "secrets": (SecretAsk("KEY"),)},
 )
 OPERATIONS: tuple[Any, ...] = (
     *(
@@ -58,6 +74,15 @@ OPERATIONS: tuple[Any, ...] = (
     ),
     *(op.ProcExec(tool, ("--version",)) for tool in ("git", "ls", "bash", "/bin/ls", "ls; id")),
     *(CodeRun(language, "1") for language in Language),
+    *(CodeRun(Language.PYTHON, "1", **asked) for asked in ASKED),
+    op.NetHttp("GET", "https://a.com/v1/x", {"Authorization": "Bearer ${secret:KEY}"}),
+    op.NetHttp("POST", "https://a.com/v2", {"X": "1"}, b"x"),
+    op.NetHttp("GET", "http://a.com:8080/"),
+    ws.WsSnapshot("l"),
+    ws.WsReset(),
+    ws.WsDiff(),
+    ws.WsCheckout("r"),
+    WsPending(),
     op.BrowserNav("https://a.com/"),
     op.BrowserNav("http://127.0.0.1/"),
     op.BrowserExtract("p", "links"),
@@ -80,20 +105,47 @@ scopes = st.fixed_dictionaries(
         "denied_domains": st.lists(st.sampled_from(["x.a.com", "b.*"]), unique=True),
         "allowed_commands": st.lists(st.sampled_from(["git", "ls"]), unique=True),
         "denied_commands": st.lists(st.sampled_from(["git --version", "ls"]), unique=True),
-        "filesystem_access": st.sampled_from(["none", "workspace_only"]),
+        "filesystem_access": st.sampled_from(["none", "workspace_only", "host"]),
+        "host_paths": st.just(["/opt"]),
+        "net_mode": st.sampled_from(["none", "safe_retrieval", "allowlist", "unrestricted"]),
+        "allowed_methods": st.lists(st.sampled_from(["GET", "POST"]), unique=True),
+        "allowed_ports": st.lists(st.sampled_from([443, 8080]), unique=True),
+        "allowed_url_paths": st.lists(st.sampled_from(["/v1/**", "/"]), unique=True),
+        "denied_ports": st.lists(st.sampled_from([443, 8080]), unique=True),
+        "denied_changes": st.lists(st.sampled_from(["**", "a/**"]), unique=True),
+        "browser_scope": st.lists(st.sampled_from(["open", "extract", "click"]), unique=True),
+        "open_ports": st.lists(st.sampled_from([80, 8080]), unique=True),
+        "env_allow": st.lists(st.sampled_from(["A", "B*"]), unique=True),
         "risk_level": st.sampled_from(["low", "high", "critical"]),
     },
 )
 policies = st.builds(
-    lambda mode, default, tool, role: {
+    lambda mode, secrets, network, default, tool, role: {
         "mode": mode,
+        "secrets": secrets,
+        "network": network,
         "policies": {"default": default, "tools": {TOOL: tool}, "agent_roles": {"r": role | {"tools": [TOOL]}}},
     },
-    st.sampled_from(["cowork", "ask", "strict-ask", "auto"]),
+    st.sampled_from(["cowork", "ask", "strict-ask", "auto", "never-ask"]),
+    st.dictionaries(
+        st.sampled_from(["KEY", "OTHER"]),
+        st.sampled_from([{}, {"tools": [TOOL]}, {"roles": ["r"]}, {"tools": ["a.b"]}, {"scope": "conversation"}]),
+    ),
+    st.sampled_from(
+        [
+            {},
+            {"default": "allowlist", "allowlist": {"domains": ["a.com"]}},
+            {"denylist": {"domains": ["a.com"], "ports": [8080]}},
+            {"denylist": {"networks": ["10.0.0.0/8"]}},
+        ]
+    ),
     *(scopes, scopes, scopes),
 )
-OPEN: dict[str, Any] = {"policies": {"default": {"network_access": True, "allowed_domains": ["a.com"]}}}
-ALL = Capabilities(POOL)
+OPEN: dict[str, Any] = {
+    "secrets": {"KEY": {}},
+    "policies": {"default": {"network_access": True, "allowed_domains": ["a.com"], "open_ports": [80]}},
+}
+ALL = Capabilities(item for item in POOL if item.name not in ("fs.host", "sys.gpu"))
 
 
 @dataclass
@@ -123,6 +175,19 @@ def run(policy: PolicySnapshot, grant: Grant, manifest: Manifest, role: str | No
     except RingfenceError:
         assert [recorder.ran for recorder in recorders if recorder.ran] == []
     return [ran for recorder in recorders for ran in recorder.ran]
+
+
+def dangers(policy: PolicySnapshot, view: PolicyView, grant: Grant, manifest: Manifest) -> bool:
+    """Whether all three together give something that no standard profile has."""
+    met = view.capabilities.meet(grant.capabilities).meet(manifest.capabilities)
+    reaches = bool(met.of("net.http"))
+    lasting = {secret.name for secret in policy.policy.secrets if secret.scope == "conversation"}
+    return (
+        bool(met.of("fs.host"))
+        or (reaches and view.net_mode is NetMode.UNRESTRICTED)
+        or (reaches and not view.denials.networks >= PRIVATE_NETWORKS)
+        or bool(lasting & {item.resource() for item in met.of("secret.use")})
+    )
 
 
 @given(
@@ -159,8 +224,17 @@ def test_nothing_outside_policy_grant_or_manifest_ever_reaches_an_executor(
         or expires_at <= NOW
         or tools != (TOOL, TOOL)
         or role == "stranger"
+        # nobody has agreed to anything here, and these take a person's word for this very call
+        or dangers(policy, view, grant, manifest)
+        or (isinstance(operation, CodeRun) and any(ask.lasting for ask in operation.secrets))
     )
     assert ran == [] or (ran == [operation] and not outside)
+
+
+def test_the_operations_are_of_every_kind_and_every_domain_has_an_executor() -> None:
+    assert {operation.domain for operation in OPERATIONS} == set(DOMAINS)
+    assert {name.replace("net", "net.http") for name in wiring.DOMAINS} == set(DOMAINS)
+    assert {item.tag for item in POOL} == set(KINDS)
 
 
 def test_what_is_within_all_three_does_run() -> None:
@@ -171,5 +245,9 @@ def test_what_is_within_all_three_does_run() -> None:
         op.TmpAlloc(1),
         CodeRun(Language.BASH, "1"),
         op.BrowserNav("https://a.com/"),
+        op.NetHttp("GET", "https://a.com/"),
+        ws.WsSnapshot("l"),
+        WsPending(),
+        CodeRun(Language.PYTHON, "1", ports=(80,), domains=("a.com",), secrets=(SecretAsk("KEY"),)),
     ):
         assert run(policy, grant, manifest, None, operation) == [operation]

@@ -6,13 +6,17 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringfence.authority.profile import Profile
+from ringfence.budgets.reservation import Reservation
 from ringfence.capability.budget import Budget
+from ringfence.capability.limits import Limits
 from ringfence.errors import IsolationUnavailable, QuotaExceeded
 from ringfence.operation import CodeRun, Language
 from ringfence.orchestrator import spending
-from ringfence.outcome import ExecutionResult, Status
+from ringfence.outcome import Artifact, ExecutionResult, FileChanges, Status
 from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
 
 CODE = CodeRun(Language.PYTHON, "print(1)")
@@ -47,6 +51,57 @@ async def test_what_was_not_used_is_given_back_and_what_is_left_is_the_cap() -> 
     assert [asked.limits.cpu_seconds for _, asked in executor.asked] == [1.0, 0.4]
     with pytest.raises(QuotaExceeded, match="cpu_ms"):
         await orchestrator.run(CODE, profile)
+
+
+async def test_a_budget_of_something_else_lowers_nothing() -> None:
+    executor = ScriptedExecutor()
+    profile = with_budget("tenant", "*", Budget(calls=9))
+    await orchestrator_over(executor).run(CODE, profile)
+    assert [asked.limits for _, asked in executor.asked] == [profile.limits]
+
+
+@pytest.mark.parametrize(
+    ("budget", "lowered"),
+    [
+        (Budget(disk_bytes=5000), {"disk_bytes": 5000, "artifact_bytes": 5000}),
+        (Budget(file_count=3), {"artifact_count": 3, "inodes": 19}),
+        (Budget(bytes_in=7), {"max_bytes_in": 0}),  # it asks for no host
+    ],
+)
+async def test_disk_and_files_are_capped_at_what_is_left(budget: Budget, lowered: dict[str, int]) -> None:
+    executor = ScriptedExecutor()
+    profile = with_budget("session", "*", budget)
+    await orchestrator_over(executor).run(replace(CODE, session_id="s"), profile)
+    assert [asked.limits for _, asked in executor.asked] == [replace(profile.limits, **lowered)]
+
+
+async def test_what_a_run_left_is_charged_and_where_nothing_is_left_nothing_is_begun() -> None:
+    left = ExecutionResult(
+        Status.SUCCEEDED,
+        artifacts=(Artifact("a", 3000, "x"),),
+        files_written=("f",),
+        changes=FileChanges(sizes=(2000,)),
+    )
+    for budget, reason in ((Budget(disk_bytes=5000), "disk"), (Budget(file_count=2), "file_count")):
+        executor = ScriptedExecutor(lambda _: left)
+        orchestrator = orchestrator_over(executor)
+        operation = replace(CODE, session_id="s")
+        await orchestrator.run(operation, with_budget("session", "*", budget))
+        with pytest.raises(QuotaExceeded) as refusal:
+            await orchestrator.run(operation, with_budget("session", "*", budget))
+        assert (refusal.value.reason, len(executor.asked)) == (reason, 1)
+
+
+@given(st.integers(1, 100_000), st.integers(1, 64 * 1024), st.floats(0.001, 3600))
+def test_memory_for_all_of_the_time_is_no_more_than_is_held(held: int, memory_mb: int, seconds: float) -> None:
+    limits = Limits(memory_bytes=memory_mb * 1024 * 1024, wall_seconds=seconds)
+    profile = replace(standard_profile(CODE), limits=limits)
+    narrowed = spending.within(profile, Reservation("e", Budget(memory_mb_s=held))).limits
+    assert narrowed.memory_bytes * narrowed.wall_seconds <= held * 1_000_000 * 1.000001
+    assert narrowed.memory_bytes <= limits.memory_bytes
+    assert 0 < narrowed.wall_seconds <= limits.wall_seconds
+    if limits.memory_bytes * limits.wall_seconds <= held * 1_000_000:
+        assert narrowed == limits
 
 
 async def test_what_we_refuse_costs_nothing() -> None:

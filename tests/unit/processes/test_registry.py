@@ -33,6 +33,11 @@ class Journal:
     async def begin(self, ev: dict[str, Any], documents: Any = ()) -> None:
         raise AssertionError("a process writes no beginning of a run")
 
+    note = begin
+
+    async def on_disk(self) -> None:
+        raise AssertionError("what is recorded is on the disk")
+
     async def end(self, ev: dict[str, Any], also: Any = None) -> None:
         raise AssertionError("a process writes no end of a run")
 

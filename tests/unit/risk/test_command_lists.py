@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.risk.spellings import ALLOWED, DENIED, FORTY_NINE, OURS
+from tests.unit.risk.spellings import ALLOWED, DENIED, FORTY_NINE, OURS, TRICKS
 
 from ringfence.risk.shell import CommandLists, CommandVerdict, judge_argv, judge_command
 
@@ -22,10 +22,17 @@ def test_there_are_as_many_spellings_as_promised() -> None:
     assert len({script for script, _, _ in OURS}) >= 30
 
 
-@pytest.mark.parametrize(("script", "with_allow_list", "with_deny_list"), FORTY_NINE + OURS)
+@pytest.mark.parametrize(("script", "with_allow_list", "with_deny_list"), FORTY_NINE + OURS + TRICKS)
 def test_a_spelling_is_seen_through_or_called_unknown(script: str, with_allow_list: str, with_deny_list: str) -> None:
     assert str(judge_command(script, LISTS).verdict) == with_allow_list
     assert str(judge_command(script, DENY_ONLY).verdict) == with_deny_list
+
+
+def test_no_trick_gets_a_denied_command_allowed() -> None:
+    allowed = [script for script, with_allow_list, _ in TRICKS if with_allow_list == "allowed"]
+    # in single quotes, or behind a here-document's quoted mark, nothing is a command
+    quoted = ["cat <<'EOF'\n$(curl x)\nEOF", "ls '$(curl x)'", "ls $'$(curl x)'"]
+    assert [script for script in allowed if "curl" in script] == quoted
 
 
 def test_of_the_49_only_the_harmless_one_is_allowed() -> None:

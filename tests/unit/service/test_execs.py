@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from ringfence.database.port import Database
 from ringfence.database.sqlite import SqliteDatabase
 from ringfence.errors import Denied, InvalidRequest, Overloaded, RingfenceError, Unavailable
 from ringfence.evidence.correlation import Correlation
+from ringfence.evidence.records import Members
 from ringfence.facade import ExecutionRequest
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal.journal import Journal
 from ringfence.operation import CodeRun, parse_language
-from ringfence.outcome import ExecutionResult, OnOutput, Status
+from ringfence.operation.form import Operation
+from ringfence.outcome import ExecutionResult, OnOutput, Outcome, Status
 from ringfence.ports import ExecCtx
 from ringfence.service.admission import Caps
 from ringfence.service.callers import Access, Principal
@@ -33,6 +35,7 @@ from ringfence.service.exec_finder import Finder, Question, read_cursor, write_c
 from ringfence.service.exec_form import ExecForm, read_exec
 from ringfence.service.exec_store import KEPT_MS, ExecStore, Promised, key_digest
 from ringfence.service.execs import Execs
+from ringfence.stores.guests import Guests
 from ringfence.testing import AS_A_BOX_LOOKS, orchestrator_over
 
 ANNA = Principal(Caller("acme", "anna"), Access.AGENT, "k1")
@@ -87,13 +90,23 @@ class House:
     store: ExecStore
     database: Database
     journal: Journal
+    before_ends: list[Callable[[], Awaitable[Any]]]
+    """What the record of an end waits for."""
 
 
 @contextlib.asynccontextmanager
 async def house(home: Path, *, caps: Caps | None = None, dies: bool = False, **more: Any) -> AsyncIterator[House]:
     database, box, clock = SqliteDatabase.in_home(home), Box(), SystemClock()
     journal = wiring.make_journal(wiring.Settings(home), SqliteDatabase.in_home(home), clock)
-    pipeline = orchestrator_over(box, evidence=journal)
+    before_ends: list[Callable[[], Awaitable[Any]]] = []
+
+    async def keep(begun: Members, ended: Members, operation: Operation, outcome: Outcome) -> Outcome:
+        while before_ends:
+            await before_ends.pop()()
+        return outcome
+
+    guests = Guests(keep)
+    pipeline = orchestrator_over(box, evidence=journal, keep=guests)
     authority = wiring.authority_over(lambda: BUILT_IN, clock)
 
     @dataclass
@@ -116,10 +129,10 @@ async def house(home: Path, *, caps: Caps | None = None, dies: bool = False, **m
     execs = Execs(
         lambda who, form: Manager(who, form.project_id, form.correlation),
         store, Finder(database, home), clock=clock, identifiers=TimeOrdered(), caps=caps or Caps(instance=2),
-        drain_seconds=5, **more,
+        drain_seconds=5, gone=guests.telling, **more,
     )  # fmt: skip
     try:
-        yield House(execs, box, store, database, journal)
+        yield House(execs, box, store, database, journal, before_ends)
     finally:
         if not dies:
             await execs.close()
@@ -167,6 +180,26 @@ async def test_one_more_than_may_run_waits_and_is_seen_waiting(tmp_path: Path) -
         assert done.is_finished
         assert served.box.most_at_once == 1
         assert served.box.started == ["wait 1", "print(2)", "print(3)"]
+
+
+async def test_the_next_one_begins_while_the_end_of_the_last_is_written(tmp_path: Path) -> None:
+    async with house(tmp_path, caps=Caps(instance=1)) as served:
+        on_disk = asyncio.Event()
+        served.before_ends.append(on_disk.wait)
+        first = asyncio.create_task(served.execs.submit(ANNA, form("print(1)")))
+        second = await served.execs.submit(ANNA, form("wait 2"), wait=False)
+        await until(lambda: served.box.started == ["print(1)", "wait 2"])
+        assert not first.done()
+        assert served.execs.counts() == {"running": 1, "waiting": 0}
+        on_disk.set()
+        assert (await first).is_finished
+        assert served.execs.counts() == {"running": 1, "waiting": 0}, "a place is given back once"
+        following = await served.execs.events(ANNA, second.view["exec_id"])
+        served.box.gate("wait 2").set()
+        told = await following.conclusion()
+        assert not isinstance(told, RingfenceError)
+        assert told["status"] == "succeeded"
+        assert served.box.most_at_once == 1
 
 
 async def test_a_full_line_refuses_and_leaves_nothing_behind(tmp_path: Path) -> None:

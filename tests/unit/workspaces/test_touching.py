@@ -86,4 +86,4 @@ def test_a_mark_on_a_directory_touches_everything_in_it() -> None:
 def test_a_directory_that_is_only_on_the_way_is_not_touched() -> None:
     present = [Step(b"d", Kind.DIRECTORY, 0o755, 0)]
     steps = [Step(b"d", Kind.DIRECTORY, 0o755, 0), Step(b"d/new", Kind.FILE, 0o644, 1)]
-    assert touched(present, steps) == {b"d/new": Touched(Effect.ADDED, False)}
+    assert touched(present, steps) == {b"d/new": Touched(Effect.ADDED, False, 1)}

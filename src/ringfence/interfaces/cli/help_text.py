@@ -162,12 +162,13 @@ ringfence policy test FILE [--json]
 ringfence policy diff OLD NEW [--fail-on-widening] [--json]
 ringfence policy replay --policy CANDIDATE [--since WHEN] [--until WHEN] [--strict] [--home DIR] [--json]
 ringfence policy show --hash DIGEST [--home DIR] [--json]
+ringfence policy show --mode MODE [--json]
 
 lint finds unknown keys, wrong values, circles, unknown names and rules that their own examples refute, each with its
 file, line, column and fix. Exit code 2 when there are errors; warnings alone give 0.
 
-explain shows what a call may do: what each layer says about every setting, the value, why it is that one, and what
-holds it: the kernel, the host, a proxy, the guard before anything runs, or best-effort. It asks neither whether a
+explain shows what a call may do at most: what each layer says about every setting, the value, why it is that one, and
+what holds it: the kernel, the host, a proxy, the guard before anything runs, or best-effort. It asks neither whether a
 grant is signed nor whether it is expired, and it runs nothing.
 
   --policy FILE          the policy
@@ -194,7 +195,8 @@ replay asks of every call in the evidence how CANDIDATE would decide it: "14 pas
 denied". WHEN is as for 'evidence list'. Exit code 1 when a decision changes, with --strict also
 when one cannot be told.
 
-show prints the exact text of a policy that decisions were made under; 'evidence show' names its digest.
+show prints the exact text of a policy that decisions were made under; 'evidence show' names its digest. With --mode it
+prints what becomes of every kind of action in a mode: cowork, ask, strict-ask, auto or never-ask.
 """,
     "evidence": """\
 ringfence evidence list [SELECTION] [--limit N] [--cursor C]       executions, newest first

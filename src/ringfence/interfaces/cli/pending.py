@@ -19,7 +19,7 @@ def pending_lines(result: ExecutionResult, options: RunOptions) -> Iterator[str]
     """Return what a dry run would have changed, and what can be done about it."""
     pending = result.pending
     if pending is None:
-        if not result.changes.denied:
+        if not result.changes.denied and result.changes.excess is None:
             yield "ringfence: the run would change nothing\n"
         return
     yield from told(pending)

@@ -140,12 +140,18 @@ def _replay(words: list[str]) -> int:
 
 
 def _show(words: list[str]) -> int:
-    """Print the exact text of a policy that decisions were made under."""
+    """Print the exact text of a policy that decisions were made under, or what a mode means."""
     parser = StrictParser(prog="ringfence policy show")
     parser.add_argument("--home", type=Path)
-    parser.add_argument("--hash", required=True)
+    shown = parser.add_mutually_exclusive_group(required=True)
+    shown.add_argument("--hash")
+    shown.add_argument("--mode")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(words)
+    if options.mode is not None:
+        from ringfence.interfaces.cli.policy_modes import show_mode
+
+        return show_mode(options.mode, as_json=options.json)
     from ringfence.interfaces.cli.evidence_hand_out import document_command
 
     home = [] if options.home is None else ["--home", str(options.home)]

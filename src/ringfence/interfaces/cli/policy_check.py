@@ -23,11 +23,11 @@ from ringfence.interfaces.cli.options import StrictParser
 from ringfence.interfaces.cli.policy import load, print_json
 from ringfence.interfaces.cli.policy_explain import Call, as_the_policy_gives, gather
 from ringfence.interfaces.cli.render import one_line
-from ringfence.operation import CodeRun, form, parse_language
+from ringfence.operation import CodeRun
 from ringfence.operation.form import Operation, summary
+from ringfence.operation.judged import read_judged
 
 _AN_HOUR_MS = 3_600_000
-_CODE_FIELDS = {"op", "language", "code"}
 
 
 def check_command(words: Sequence[str]) -> int:
@@ -46,7 +46,7 @@ def check_command(words: Sequence[str]) -> int:
     operation = read_operation(options.op)
     if options.grant is None and options.manifest is None and options.tool is None:
         options.tool = tool_of(operation)
-    call = gather(options)
+    call = gather(options, reaching=_reaches(operation))
     if options.grant is None:
         call = replace(call, grant=replace(call.grant, expires_at=SystemClock().now_ms() + _AN_HOUR_MS))
     verdict = judge(call, operation, tainted=options.tainted)
@@ -81,7 +81,7 @@ def run_tests(words: Sequence[str]) -> int:
     options = parser.parse_args(list(words))
     policy = load(options.file)
     judged = [
-        (test, judge(_call_of(test, policy), test.operation, tainted=test.tainted)) for test in policy.policy.tests
+        (test, judge(call_of(test, policy), test.operation, tainted=test.tainted)) for test in policy.policy.tests
     ]
     failed = sum(verdict.decision is not test.expect for test, verdict in judged)
     if options.json:
@@ -109,7 +109,7 @@ def judge(call: Call, operation: Operation, *, tainted: bool = False) -> Verdict
 
 
 def read_operation(text: str) -> Operation:
-    """Read an operation as JSON: a brokered one, or `{"op": "code_run", "language": …, "code": …}`.
+    """Read an operation as JSON.
 
     Raises:
         InvalidRequest: It is none.
@@ -122,20 +122,22 @@ def read_operation(text: str) -> Operation:
             reason="invalid_operation",
             fix="""write it as '{"op": "fs_read", "path": "work/a"}'""",
         ) from None
-    if not isinstance(wanted, dict) or wanted.get("op") != CodeRun.kind:
-        return form.from_json(wanted)
-    code = wanted.get("code")
-    if wanted.keys() != _CODE_FIELDS or not isinstance(code, str):
-        raise InvalidRequest("code_run has a language and a code, which is text", reason="invalid_operation")
-    return CodeRun(parse_language(wanted["language"]), code)
+    return read_judged(wanted)
 
 
-def _call_of(test: PolicyTest, policy: PolicySnapshot) -> Call:
+def call_of(test: PolicyTest, policy: PolicySnapshot) -> Call:
     """Return the call of a policy's own test, in which nobody but the policy takes anything away."""
     view = policy.view(test.tool, test.role)
-    manifest = built_in_manifest(view.tool, view.capabilities) or Manifest(view.tool, capabilities=view.capabilities)
+    reaching = _reaches(test.operation)
+    manifest = built_in_manifest(view.tool, view.capabilities, reaching=reaching) or Manifest(
+        view.tool, capabilities=view.capabilities
+    )
     grant = replace(as_the_policy_gives(view), expires_at=SystemClock().now_ms() + _AN_HOUR_MS)
     return Call(view.tool, test.role, policy, manifest, None, grant, "")
+
+
+def _reaches(operation: Operation) -> bool:
+    return isinstance(operation, CodeRun) and bool(operation.domains)
 
 
 def _refusal(verdict: Verdict) -> RingfenceError | None:

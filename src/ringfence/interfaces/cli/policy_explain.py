@@ -19,6 +19,8 @@ from ringfence.authority.profile import Profile
 from ringfence.authority.profile_builder import NO_REQUEST, ProfileBuilder
 from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
+from ringfence.guard.consent import STANDING, Source, needed
+from ringfence.guard.policy_guard import declared_risk
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.interfaces.cli.policy import load, print_json
 from ringfence.interfaces.cli.render import one_line
@@ -81,8 +83,11 @@ def explain_command(words: Sequence[str]) -> int:
     return 0
 
 
-def gather(options: Any) -> Call:
-    """Find everybody who has a say about the call that `options` describe."""
+def gather(options: Any, *, reaching: bool = True) -> Call:
+    """Find everybody who has a say about the call that `options` describe; `reaching` is of code that asks for hosts.
+
+    What a call may do at most is what one that asks for hosts may do.
+    """
     policy = load(options.policy)
     manifest = None if options.manifest is None else load_manifest(_read(options.manifest), file=options.manifest)
     grant = None if options.grant is None else _grant(options.grant)
@@ -92,7 +97,7 @@ def gather(options: Any) -> Call:
     view = policy.view(tool, options.role)
     manifest_from = options.manifest
     if manifest is None:
-        manifest = built_in_manifest(view.tool, view.capabilities)
+        manifest = built_in_manifest(view.tool, view.capabilities, reaching=reaching)
         manifest_from = None if manifest is None else "built-in"
     if grant is None:
         grant = as_the_policy_gives(view)
@@ -170,7 +175,18 @@ def _head(call: Call, profile: Profile | None, excess: InvalidRequest | None) ->
         if profile.dangers
         else "dangers   none"
     )
+    lines.append(f"consent   {_consent(profile)}")
     return [*lines, f"profile   {profile.profile_hash}"]
+
+
+def _consent(profile: Profile) -> str:
+    """Say whose word the call takes, and whether the policy's mode gives it beforehand."""
+    source, why = needed(profile, declared_risk(profile))
+    if source is None:
+        return f"nobody's (mode {profile.mode})"
+    standing = STANDING.get(profile.mode) if source is Source.POLICY else None
+    given = "given by" if standing is not None else "not given by"
+    return f"{source.value}: {why} ({given} mode {profile.mode})"
 
 
 def _fields(
@@ -182,5 +198,6 @@ def _fields(
         "manifest": call.manifest_from,
         "grant": call.grant_from,
         "refused": None if excess is None else {"code": excess.code, "reason": excess.reason, "error": str(excess)},
+        "consent": None if profile is None else _consent(profile),
         "profile": None if profile is None else profile.to_json() | {"expires_at": profile.expires_at or None},
     }

@@ -56,6 +56,12 @@ def _ignite(options: RunOptions) -> None:
     ahead.start(Path(options.home) if options.home is not None else default_home())
 
 
+def _is_plain(options: RunOptions) -> bool:
+    """Whether a worker will do that is parked before anybody has read what the policy says."""
+    special = (options.project, options.policy, options.role, *options.allow_domains)
+    return not any(special) and options.language in ("python", "bash")
+
+
 def _request(options: RunOptions, stdin: bytes, inputs: dict[str, bytes]) -> dict[str, Any]:
     request: dict[str, Any] = {
         "language": options.language,
@@ -97,6 +103,10 @@ def _run(
 ) -> ExecutionResult:
     if run is None:
         lightly("asyncio")
+        if _is_plain(options):
+            from ringfence.isolation.native import ahead
+
+            ahead.park()
         import ringfence
 
         run = ringfence.run

@@ -14,6 +14,7 @@ from ringfence.interfaces.http.headers import Frame
 from ringfence.interfaces.http.limits import Limits
 from ringfence.interfaces.http.mcp import McpRoute
 from ringfence.interfaces.http.once import Once
+from ringfence.interfaces.http.straight import Straight
 from ringfence.service.house import House
 from ringfence.version import __version__
 
@@ -41,6 +42,7 @@ def build(house: House) -> FastAPI:
 
         surface.install(app)
     # the last one added is the first that a request meets
+    app.add_middleware(Straight)
     app.add_middleware(Once)
     app.add_middleware(Gate)
     app.add_middleware(Limits)

@@ -97,6 +97,8 @@ class Overrides(_Strict):
     max_files: Annotated[int, Field(gt=0, lt=2**53)] | None = None
     max_depth: Annotated[int, Field(gt=0, lt=2**53)] | None = None
     max_concurrency: Annotated[int, Field(gt=0, lt=2**53)] | None = None
+    max_changed_paths: Annotated[int, Field(gt=0, lt=2**53)] | None = None
+    max_changed_bytes: Annotated[int, Field(gt=0, lt=2**53)] | None = None
     net: NetOverride | None = None
     commit: Literal["always", "ask", "never"] | None = None
     limits: Annotated[dict[Name, Number], Field(max_length=64)] | None = None

@@ -60,6 +60,8 @@ def problem_of(error: RingfenceError, *, show_fix: bool = False) -> dict[str, An
         "retryable": answer.retryable,
         "details": dict(error.details),
     }
+    if error.reason == "not_found":  # byte by byte the same for what is another's and for what is not there
+        body["details"].pop("evidence_id", None)
     if isinstance(error, InternalError) and not show_fix:
         body |= {"detail": "Ringfence itself failed; its log has more under the id of this request", "details": {}}
     # a fix can name files of the host: it is for whoever can mend them, unless the request itself is to be mended
@@ -82,12 +84,13 @@ def response(error: RingfenceError, *, show_fix: bool = False) -> Response:
 
 def install(app: FastAPI) -> None:
     """Have the application answer with problems, whoever raises: we, the framework, or a mistake of ours."""
-    app.add_exception_handler(RingfenceError, _ours)
+    app.add_exception_handler(RingfenceError, answer)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _of_framework)
 
 
-async def _ours(request: Request, error: Exception) -> Response:
+async def answer(request: Request, error: Exception) -> Response:
+    """Answer whatever went wrong with a request, and log what is a failure of ours."""
     if not isinstance(error, RingfenceError):
         return await _unforeseen(request, error)
     if isinstance(error, InternalError):
@@ -110,12 +113,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _of_framework(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, RingfenceError):  # raised while the framework read the body
-        return await _ours(request, error.__cause__)
+        return await answer(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 500
-    answer = response(_refusal(status))
+    refused = response(_refusal(status))
     if status == 405:
-        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return answer
+        refused.headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return refused
 
 
 def _refusal(status: int) -> InvalidRequest:

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ringfence.errors import InvalidRequest, RingfenceError, TimedOut, Unavailable
 from ringfence.interfaces.http.headers import SECURITY
+from ringfence.interfaces.http.joined import Joined
 from ringfence.interfaces.http.problem import MEDIA_TYPE, problem_of
 from ringfence.service.callers import OWNER
 from ringfence.service.settings import ServiceSettings
@@ -22,8 +23,27 @@ CANCELLED_BY_HANGING_UP: Final = frozenset({"/mcp"})
 """Paths whose protocol has no other way to cancel a call: a client that closes its half wants no answer."""
 _SLOWEST_BODY: Final = 64 * 1024
 """Bytes in a second below which a body counts as one that never ends."""
+_LONGEST_METHOD: Final = 32
+_MOST_INCOMPLETE: Final = 64 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
+
+
+class _OneReading(h11.Connection):
+    """Takes no request of which two readers could see different ends: a proxy before us may be the other one."""
+
+    def next_event(self) -> Any:
+        """Return what came next.
+
+        Raises:
+            h11.RemoteProtocolError: It has two lengths, or a method that is none.
+        """
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            lengths = {name for name, _ in event.headers} & {b"content-length", b"transfer-encoding"}
+            if len(lengths) > 1 or len(event.method) > _LONGEST_METHOD:
+                raise h11.RemoteProtocolError("not a request that has one meaning")
+        return event
 
 
 class Connection(H11Protocol):
@@ -33,14 +53,21 @@ class Connection(H11Protocol):
     """
 
     settings: ServiceSettings
+    _joined: Joined
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _began: float = 0.0
     _received: int = 0
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Be made by the server for a client that is about to come."""
+        super().__init__(*args, **named)
+        self.conn = _OneReading(h11.SERVER, self.config.h11_max_incomplete_event_size or _MOST_INCOMPLETE)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a client, unless it is one too many, or another user's at the socket of the home."""
         super().connection_made(transport)
+        self.transport = self._joined = Joined(transport, self.loop)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX:
             if _peer_uid(sock) != os.geteuid():
@@ -83,6 +110,8 @@ class Connection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to the websocket, which has its own idea of time."""
         self._stop_reading()
+        self._joined.flush()
+        self.transport = self._joined.below
         super().handle_websocket_upgrade(event)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  what the base says about it is not for clients
@@ -95,6 +124,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Get ready for the next request on the connection."""
+        self._joined.flush()
         super().on_response_complete()
         if self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE:
             self._stop_reading()

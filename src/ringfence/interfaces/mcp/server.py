@@ -149,6 +149,8 @@ async def carry(
         return refusal(error, in_structure=in_structure)
     try:
         return await Progress(report).during(carried)
+    except MCPError:
+        raise  # an error of the protocol, such as a capability that its client lacks, and none of the tool
     except RingfenceError as error:
         return refusal(error, offer.needs(arguments), in_structure=in_structure)
     except Exception:

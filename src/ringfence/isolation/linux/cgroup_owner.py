@@ -6,7 +6,6 @@ import contextlib
 import errno
 import itertools
 import os
-import re
 import select
 import signal
 import time
@@ -15,8 +14,9 @@ from typing import Final
 
 from ringfence.dataclass import dataclass
 from ringfence.isolation.linux.cgroup_contract import write_at
+from ringfence.pattern import pattern
 
-OWNED: Final = re.compile(r"ringfence-(\d+)-(\d+)-(\d+)-\d+")
+OWNED: Final = pattern(r"ringfence-(\d+)-(\d+)-(\d+)-\d+")
 """`ringfence-<host pid>-<its start time>-<its pid namespace>-<serial>`; other names are never touched."""
 
 SWEEP_SECONDS: Final = 2.0

@@ -52,6 +52,14 @@ class Tree:
     path: str
     controllers: frozenset[str]
     fd: int
+    owner: bytes = field(init=False)
+    names: tuple[bytes, ...] = field(init=False)
+    """The owner's directory and the controllers, as the kernel writes them where it tells who is in."""
+
+    def __post_init__(self) -> None:
+        """Write them down once: every worker is looked at by them."""
+        self.owner = os.path.basename(self.path).encode()
+        self.names = tuple(name.encode() for name in self.controllers)
 
 
 @dataclass(slots=True)
@@ -173,15 +181,16 @@ class V1Run:
 
     def holds(self, membership: bytes) -> bool:
         """Whether a process that shows this as its /proc/<pid>/cgroup is in, in every tree."""
-        where: dict[str, bytes] = {}
+        where: dict[bytes, bytes] = {}
         for line in membership.split(b"\n")[:-1]:  # a path may hold any other byte
             _, controllers, path = line.split(b":", 2)
-            where |= dict.fromkeys(controllers.decode().split(","), path)
-        return all(
-            where.get(controller, b"").endswith(f"/{os.path.basename(tree.path)}/{directory}".encode())
-            for tree, directory in self._directories()
-            for controller in tree.controllers
-        )
+            for name in controllers.split(b","):
+                where[name] = path
+        for tree, directory in self._directories():
+            inside = b"/%s/%s" % (tree.owner, directory.encode())
+            if not all(where.get(name, b"").endswith(inside) for name in tree.names):
+                return False
+        return True
 
     def tighten(self, limits: Limits) -> None:
         """Write the values of `limits` that differ from what is in force."""

@@ -12,7 +12,10 @@ from ringfence.errors import IsolationUnavailable
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _SIOCGSKNS = 0x894C
-_WANTED = {name.encode() for name in (*_CAPABILITY_SETS, "Uid", "Gid", "NoNewPrivs", "Seccomp", "Seccomp_filters")}
+_WANTED = {
+    name: f"\n{name}:\t".encode()
+    for name in (*_CAPABILITY_SETS, "Uid", "Gid", "NoNewPrivs", "Seccomp", "Seccomp_filters")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ def membership(pid: int) -> bytes:
 def read_status(text: bytes) -> dict[str, str]:
     """Return the wanted lines of a status file; the name of the program, which a guest chooses, is not among them."""
     # the first line is the name, escaped by the kernel, so no later line can be made up in it
-    lines = (line.partition(b":\t") for line in text.split(b"\n")[1:])
-    return {name.decode(): value.decode() for name, _, value in lines if name in _WANTED}
+    found = ((name, text.partition(line)) for name, line in _WANTED.items())
+    return {name: rest.partition(b"\n")[0].decode() for name, (_, line, rest) in found if line}
 
 
 def own_namespaces(pid: int | str = "self") -> dict[str, str]:

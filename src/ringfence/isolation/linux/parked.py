@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field
 from ringfence.isolation.capture import Capture, Listener, mask
@@ -27,6 +26,7 @@ from ringfence.ports import EVERYTHING, Begin, Ending, Harvest, Job, Keeping, Wo
 from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from ringfence.attachment import Attachment
     from ringfence.isolation.linux.attached import Attached
 
 
@@ -99,11 +99,19 @@ class ParkedWorker:
             raise WorkerLost("a worker serves one run")
         self._used = True
         self.meter.begin(job.limits)
-        # First of all, and all but its last byte: the worker wakes up on its core while everything to watch it with is
-        # made on this one, and while the disk takes down that it begins. Until that byte comes there is no job.
+        # First of all, and all but its last byte: the worker wakes up on its core while it is written down on this one
+        # that it begins. Until that byte comes there is no job.
         message = self._message(job, attached)
         withheld = 0 if begin is None else 1
         unsent = self._offer(message[: len(message) - withheld])
+        if begin is not None:
+            await begin()
+        if attached is not None:
+            await attached.announce(job.stdin)
+        started = time.perf_counter()
+        if withheld or unsent:
+            unsent = self._offer(message[len(message) - len(unsent) - withheld :])
+        # What it is watched with is made while it runs: nothing that it says before is lost.
         listener = None if on_output is None else Listener(on_output, self.kill)
         capture: Callable[[str, int, OnOutput | None], Capture] = Capture if attached is None else attached.capture
         captures = (
@@ -113,17 +121,10 @@ class ParkedWorker:
         mask(captures, job.masks)
         watch = Watch(self, loop, captures, job, attached)
         feed = Feed(self.streams, loop, job.stdin) if attached is None else attached.feed
-        if begin is not None:
-            await begin()
-        if attached is not None:
-            await attached.announce(job.stdin)
-        started = time.perf_counter()
         watch.begin()
         try:
             if unsent:
                 await self._send(loop, unsent)
-            if withheld and self._offer(message[-1:]):
-                await self._send(loop, message[-1:])
             feed.begin()
             await watch.until_over()
         except asyncio.CancelledError:

@@ -53,6 +53,9 @@ class Watch:
         self._meter = worker.meter
         self._kill = worker.kill
         self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
+        self._terminal: int | None = None
+        self._ended: set[int] = set()
+        """The pipes that were empty when their last writer was gone: there is nothing left to be drained."""
         self._status = worker.status
         self._pidfd = worker.pidfd
         self._events = worker.events
@@ -74,6 +77,7 @@ class Watch:
 
     def _hear_from(self, terminal: int) -> None:
         """Take what a terminal shows as the one stream there is."""
+        self._terminal = terminal
         self._pipes[terminal] = next(iter(self._pipes.values()))
         self._events.register(terminal, select.EPOLLIN)
 
@@ -111,14 +115,18 @@ class Watch:
     def drain(self) -> None:
         """Take what is left in the pipes; their writers are dead, so every read returns at once."""
         for fd in self._pipes:
-            while self._take(fd):
+            while fd not in self._ended and self._take(fd):
                 pass
 
     def _look(self) -> None:
         told = False
-        for fd, _ in self._events.poll(0):
+        for fd, what in self._events.poll(0):
             if fd in self._pipes:
-                if not self._take(fd):
+                # a terminal that everybody has closed may be opened again
+                if not what & select.EPOLLIN and fd != self._terminal:
+                    self._ended.add(fd)
+                    self._events.unregister(fd)
+                elif not self._take(fd):
                     self._events.unregister(fd)
             elif self._attached is not None and fd == self._attached.job.fileno():
                 if not self._attached.listen():

@@ -36,6 +36,9 @@ _FILTERS_PER_WORKER = 2
 _LAST_BURIALS = 500
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = struct.Struct("i")
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(3 * _DESCRIPTOR.size)
+# plain numbers: the library's flags are combined by code of its own
+_CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 
 
 @dataclass(slots=True)
@@ -385,16 +388,15 @@ class _Heard:
         return pid
 
     def _listen(self) -> None:
-        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(3 * _DESCRIPTOR.size)
         try:
-            data, ancillary, flags, _ = self._ends.job.recvmsg(4096, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self._ends.job.recvmsg(4096, _ANCILLARY, _CLOEXEC)
         except TimeoutError:
             raise InternalError("the worker did not become ready in time") from None
         except ConnectionError:
             data, ancillary, flags = b"", [], 0
         attached = {kind: payload for _, kind, payload in ancillary}
         self.received += [fd for (fd,) in _DESCRIPTOR.iter_unpack(attached.get(socket.SCM_RIGHTS, b""))]
-        if flags & socket.MSG_CTRUNC:
+        if flags & _CUT:
             # with its anchor unknown, nobody would have seen that come to rest
             raise InternalError("what a worker handed over did not arrive: there is no room for more descriptors")
         for kind, payload in self._decoder.feed(data):

@@ -7,13 +7,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass
 from ringfence.isolation.linux import landlock
-from ringfence.isolation.linux.outfit import Outfit
+from ringfence.isolation.linux.outfit import Outfit, outfit_in
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.view import GUEST_ID
 from ringfence.isolation.linux.workshop import Box, HostEnds, Place, Workshop, open_ends, pid_of
@@ -22,6 +24,7 @@ from ringfence.isolation.native.fork_server import ForkServer
 from ringfence.operation import Language
 from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
+from ringfence.runtimes.node import require_node
 from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -73,11 +76,33 @@ class NativeBackend:
         self._lock = threading.Lock()
         self._generations: dict[tuple[Any, ...], _Generation] = {}
         self._retired: list[_Generation] = []
+        self._begun: tuple[WorkerSpec, Future[ParkedWorker]] | None = None
         # not from 0: the ids of another engine's runs on this machine start there too
         self._counter = itertools.count(int.from_bytes(os.urandom(8)) % identity.RANGE)
 
+    def begin(self, spec: WorkerSpec) -> None:
+        """Start a worker in a thread; the first who asks for one of `spec` gets it, or what went wrong."""
+        coming: Future[ParkedWorker] = Future()
+        self._begun = spec, coming
+
+        def start() -> None:
+            try:
+                coming.set_result(self._start(spec))
+            except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
+                coming.set_exception(error)
+
+        threading.Thread(target=start, name="ringfence-begun", daemon=True).start()
+
     def start(self, spec: WorkerSpec) -> ParkedWorker:
-        """Build, seal and observe one worker."""
+        """Build, seal and observe one worker, or wait for the one that was begun."""
+        with self._lock:
+            if self._begun is None or self._begun[0] != spec:
+                begun = None
+            else:
+                (_, begun), self._begun = self._begun, None
+        return self._start(spec) if begun is None else begun.result()
+
+    def _start(self, spec: WorkerSpec) -> ParkedWorker:
         command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
         generation = self._take_generation(spec)
         try:
@@ -199,6 +224,10 @@ class NativeBackend:
     def close(self) -> None:
         """End every zygote, and with it every run that is left."""
         with self._lock:
+            begun, self._begun = self._begun, None
+        if begun is not None and begun[1].exception() is None:  # waits until it is there
+            begun[1].result().discard()
+        with self._lock:
             servers = [*self._generations.values(), *self._retired]
             self._generations.clear()
             self._retired.clear()
@@ -208,6 +237,24 @@ class NativeBackend:
         if ahead is not None and ahead.server.exception() is None:
             ahead.server.result().close()
         self._workshop.close()
+
+
+def backend_in(home: Path, files_home: Path, limits: Limits, ahead: Ahead | None = None) -> NativeBackend:
+    """Return the backend of a home, over sessions whose files are in `files_home`."""
+
+    def session(session_id: str, tenant: str) -> SessionWorkspace:
+        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
+
+        return SessionWorkspace.create(files_home, session_id, tenant=tenant)
+
+    def node_command(language: Language) -> list[str]:
+        typescript = language is Language.TYPESCRIPT
+        return list(require_node(typescript=typescript, cache=home / "node.json").argv(typescript=typescript))
+
+    def outfit(spec: WorkerSpec, counted: bool) -> Outfit:
+        return outfit_in(home, spec.packages, spec.preload, memory_is_counted=counted)
+
+    return NativeBackend(outfit, session, node_command, limits=limits, ahead=ahead)
 
 
 def _spawn(

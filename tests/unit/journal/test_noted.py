@@ -1,0 +1,337 @@
+"""What is noted before it is filed: nothing of it is lost with its process, and nobody else can add to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.journal_checks import verified
+
+from ringfence.clock import SystemClock
+from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
+from ringfence.errors import InvalidRequest, Unavailable
+from ringfence.evidence import records
+from ringfence.identifiers import TimeOrdered
+from ringfence.journal import store
+from ringfence.journal.journal import Journal
+from ringfence.journal.noted import Noted
+from ringfence.journal.signer import Signer
+
+NAMES = TimeOrdered()
+
+
+def begun(**members: Any) -> records.Members:
+    named = {"exec_id": NAMES.new("ex"), "envelope_id": NAMES.new("ev"), "tool_name": "code_run", "tenant": "local"}
+    return {"type": records.BEGIN, "time_ms": 1, "produced_at_ms": 1, **named, **members}
+
+
+def ended(begin: records.Members) -> records.Members:
+    return records.end_by_cancelling(begin, now_ms=2)
+
+
+class Process:
+    """A journal as one process has it, which can also die."""
+
+    def __init__(self, home: Path, **options: Any) -> None:
+        self.database = SqliteDatabase.in_home(home)
+        noted = Noted(home / DATABASE_NAME)
+        signer = Signer.in_home(home)
+        self.journal = Journal(self.database, lambda: signer, SystemClock(), NAMES, noted=noted, **options)
+
+    async def live(self) -> None:
+        """Write so much that the process notes from now on."""
+        for _ in range(3):
+            begin = begun()
+            await self.journal.begin(begin)
+            await self.journal.end(ended(begin))
+
+    def die(self) -> None:
+        """Let the locks go, as the kernel does, and write nothing more."""
+        self.database.close()
+
+
+def kept(home: Path) -> list[dict[str, Any]]:
+    with SqliteDatabase.in_home(home).reading() as cursor:
+        found = [row for log in store.logs(cursor) for row in store.rows(cursor, log.number)]
+    return [json.loads(row.text or "{}") for row in found]
+
+
+def of(exec_id: str, home: Path) -> list[tuple[str, str | None]]:
+    return [(record["type"], record.get("reason")) for record in kept(home) if record.get("exec_id") == exec_id]
+
+
+def slots_of(home: Path) -> Path:
+    (slots,) = home.glob(f"{DATABASE_NAME}.begun-*")
+    return slots
+
+
+async def noted_in(process: Process, *, for_good: bool = True) -> records.Members:
+    await process.live()
+    begin = begun()
+    await process.journal.note(begin)
+    if for_good:
+        await process.journal.on_disk()
+    return begin
+
+
+def test_what_is_noted_is_filed_with_its_end_in_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+    process = Process(tmp_path)
+
+    async def write() -> str:
+        begin = await noted_in(process)
+        exec_id: str = begin["exec_id"]
+        assert of(exec_id, tmp_path) == []
+        await process.journal.end(ended(begin))
+        return exec_id
+
+    exec_id = asyncio.run(write())
+    assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
+    process.journal.close()
+    assert list(tmp_path.glob("*.begun-*")) == []
+    assert verified(tmp_path).is_proven
+
+
+def test_what_was_noted_by_a_process_that_died_is_filed_and_ended_as_orphaned(tmp_path: Path) -> None:
+    dead = Process(tmp_path)
+    exec_id = asyncio.run(noted_in(dead))["exec_id"]
+    dead.die()
+    assert of(exec_id, tmp_path) == []
+    heir = Process(tmp_path)
+    asyncio.run(heir.live())
+    heir.journal.close()
+    assert of(exec_id, tmp_path) == [(records.BEGIN, None), (records.END, "orphaned")]
+    assert verified(tmp_path).is_proven
+
+
+def test_what_was_filed_before_the_process_died_is_not_filed_again(tmp_path: Path) -> None:
+    dead = Process(tmp_path)
+
+    async def write() -> str:
+        begin = await noted_in(dead)
+        await dead.journal.end(ended(begin))
+        exec_id: str = begin["exec_id"]
+        return exec_id
+
+    exec_id = asyncio.run(write())
+    dead.die()  # its slot still says so
+    for _ in range(2):
+        heir = Process(tmp_path)
+        asyncio.run(heir.live())
+        heir.die()
+    assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
+
+
+def test_a_run_that_lasts_is_found_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 0.0)
+    filed = asyncio.Event()
+
+    async def write() -> str:
+        loop = asyncio.get_running_loop()
+        process = Process(tmp_path, on_written=lambda _: loop.call_soon_threadsafe(filed.set))
+        begin = await noted_in(process)
+        exec_id: str = begin["exec_id"]
+        while not of(exec_id, tmp_path):
+            filed.clear()
+            await filed.wait()
+        await process.journal.end(ended(begin))
+        process.journal.close()
+        return exec_id
+
+    exec_id = asyncio.run(write())
+    assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
+
+
+def _forged(line: bytes) -> bytes:
+    mac, _, text = line.partition(b" ")
+    said = json.loads(text)
+    said["begin"]["exec_id"] = "ex_forged"
+    return mac + b" " + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _torn(line: bytes) -> bytes:
+    return line[: len(line) // 2]
+
+
+def _unsigned(line: bytes) -> bytes:
+    return b"zz " + line.partition(b" ")[2]
+
+
+@pytest.mark.parametrize("change", [_forged, _torn, _unsigned, lambda _: b"", lambda _: b"\xff" * 9000])
+def test_nobody_without_the_key_adds_a_beginning(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+    dead = Process(tmp_path)
+    exec_id = asyncio.run(noted_in(dead))["exec_id"]
+    dead.die()
+    slots = slots_of(tmp_path)
+    kept_slots = slots.read_bytes()
+    at = kept_slots.index(exec_id.encode()) // 8192 * 8192
+    line = kept_slots[at : at + 8192].partition(b"\n")[0]
+    slots.write_bytes(kept_slots[:at] + change(line).ljust(8192, b"\0")[:8192] + kept_slots[at + 8192 :])
+    heir = Process(tmp_path)
+    asyncio.run(heir.live())
+    heir.journal.close()
+    assert of(exec_id, tmp_path) == []
+    assert of("ex_forged", tmp_path) == []
+    assert verified(tmp_path).is_proven
+
+
+def test_an_old_note_is_not_filed_in_a_later_term(tmp_path: Path) -> None:
+    dead = Process(tmp_path)
+    exec_id = asyncio.run(noted_in(dead))["exec_id"]
+    dead.die()
+    slots = slots_of(tmp_path)
+    old = slots.read_bytes()
+    slots.write_bytes(b"")  # as if it had never been noted
+    heir = Process(tmp_path)
+    asyncio.run(heir.live())
+    heir.die()
+    slots.write_bytes(old)  # and somebody brings it back
+    last = Process(tmp_path)
+    asyncio.run(last.live())
+    last.journal.close()
+    assert of(exec_id, tmp_path) == []
+
+
+def test_what_happened_is_owed_with_its_beginning_while_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+    process = Process(tmp_path)
+
+    async def write() -> str:
+        begin = await noted_in(process)
+        transaction = process.database.transaction
+        monkeypatch.setattr(process.database, "transaction", _refusing)
+        with pytest.raises(Unavailable):
+            await process.journal.end(ended(begin))
+        monkeypatch.setattr(process.database, "transaction", transaction)
+        await process.live()
+        exec_id: str = begin["exec_id"]
+        return exec_id
+
+    exec_id = asyncio.run(write())
+    process.journal.close()
+    assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
+
+
+def _refusing(_wait: float | None = None, *, on_disk: bool = True) -> Any:
+    raise Unavailable(f"no, whether {on_disk} or not")
+
+
+def test_a_transaction_that_was_kept_after_all_is_not_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+    process = Process(tmp_path)
+    transaction = process.database.transaction
+
+    @contextlib.contextmanager
+    def kept_and_denied(wait: float | None = None, *, on_disk: bool = True) -> Any:
+        with transaction(wait, on_disk=on_disk) as cursor:
+            yield cursor
+        raise Unavailable("the answer was lost")
+
+    async def write() -> str:
+        begin = await noted_in(process)
+        monkeypatch.setattr(process.database, "transaction", kept_and_denied)
+        with pytest.raises(Unavailable):
+            await process.journal.end(ended(begin))
+        monkeypatch.setattr(process.database, "transaction", transaction)
+        await process.live()
+        exec_id: str = begin["exec_id"]
+        return exec_id
+
+    exec_id = asyncio.run(write())
+    process.journal.close()
+    assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
+    assert verified(tmp_path).is_proven
+
+
+def test_more_beginnings_than_slots_are_filed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+    process = Process(tmp_path)
+    runs = [begun() for _ in range(70)]
+
+    async def write() -> None:
+        await process.live()
+        for begin in runs:
+            await process.journal.note(begin)
+        large = begun(note="x" * 9000)
+        await process.journal.note(large)
+        assert len(kept(tmp_path)) == 6 + 70 - 64 + 1
+        await asyncio.gather(*(process.journal.end(ended(begin)) for begin in (*runs, large)))
+
+    asyncio.run(write())
+    process.journal.close()
+    assert len(kept(tmp_path)) == 6 + 2 * 71
+
+
+def test_what_has_no_canonical_form_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+
+    async def write() -> None:
+        await process.live()
+        with pytest.raises(InvalidRequest):
+            await process.journal.note(begun(share=0.5))
+
+    asyncio.run(write())
+    process.journal.close()
+
+
+def test_a_disk_that_failed_once_is_not_believed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(tmp_path)
+
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def write() -> None:
+        await process.live()
+        monkeypatch.setattr(os, "fdatasync", fail)
+        await process.journal.note(begun())
+        with pytest.raises(Unavailable, match="Input/output error"):
+            await process.journal.on_disk()
+        monkeypatch.undo()  # a disk says so once; the next time all seems well
+        with pytest.raises(Unavailable, match="Input/output error"):
+            await process.journal.on_disk()
+
+    asyncio.run(write())
+    process.die()
+
+
+def test_a_forked_child_leaves_the_notes_of_its_parent_alone(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    begin = asyncio.run(noted_in(process))
+    before = slots_of(tmp_path).read_bytes()
+    child = os.fork()
+    if child == 0:
+        noted = process.journal._noted
+        os._exit(0 if noted is not None and not noted.note(begun(), Signer.in_home(tmp_path)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert slots_of(tmp_path).read_bytes() == before
+    asyncio.run(process.journal.end(ended(begin)))
+    process.journal.close()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_result_waits_for_the_disk_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    process = Process(tmp_path, ends_on_disk=waits)
+    synced: list[int] = []
+
+    async def write() -> None:
+        begin = await noted_in(process)
+        monkeypatch.setattr(os, "fdatasync", synced.append)
+        await process.journal.end(ended(begin))
+        assert bool(synced) is waits
+
+    asyncio.run(write())
+    process.journal.close()
