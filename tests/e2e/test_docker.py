@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import select
 import socket
 import subprocess
 import tarfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,9 @@ from tests.container_engine import Engine
 from tests.http_service import serving
 
 from ringfence import DockerSimpleSandbox, ExecutionRequest, InvalidRequest, Limits, SandboxManager, SecurityMode
+from ringfence.errors import Unavailable
 from ringfence.isolation.docker.carried import SHOWN_AT
-from ringfence.outcome import SandboxType
+from ringfence.outcome import ExecutionResult, SandboxType
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(120)]
 
@@ -120,6 +125,69 @@ def test_an_engine_elsewhere_gets_its_inputs_through_the_stream(docker_engine: E
     answer = told(tmp_path, "run", *words, **engine_words(docker_engine))
     assert answer["stdout"] in ("given\n13\n", "given\n30\n")
     assert [mount["source"] for mount in answer["isolation"]["container"]["mounts"]] == ["tmpfs"] * 3
+
+
+@pytest.fixture
+def over_tcp(docker_engine: Engine) -> Iterator[str]:
+    """The address of the engine as one on another machine has it: TCP, with a network in between."""
+    there = docker_engine.url.removeprefix("unix://")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_forward, args=(listening, there), daemon=True).start()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def _forward(listening: socket.socket, there: str) -> None:
+    with contextlib.suppress(OSError):  # until the test is over
+        while True:
+            near, _ = listening.accept()
+            threading.Thread(target=_carry, args=(near, there), daemon=True).start()
+
+
+def _carry(near: socket.socket, there: str) -> None:
+    with near, socket.socket(socket.AF_UNIX) as far, contextlib.suppress(OSError):
+        far.connect(there)
+        ways = {near: far, far: near}
+        while ways:
+            for source in select.select(list(ways), [], [])[0]:
+                data = source.recv(1 << 16)
+                if data:
+                    ways[source].sendall(data)
+                else:
+                    ways.pop(source).shutdown(socket.SHUT_WR)
+
+
+async def test_an_engine_over_tcp_is_elsewhere_and_keeps_a_session_all_the_same(over_tcp: str, tmp_path: Path) -> None:
+    async def run(code: str, **options: Any) -> ExecutionResult:
+        # no pool: every run is made, given its session's files and taken apart through that address
+        async with SandboxManager(
+            "s1", home=tmp_path, isolation="docker", docker_url=over_tcp, pool_size=0, security_mode="permissive"
+        ) as manager:
+            return await manager.execute(ExecutionRequest(code, **options))
+
+    wrote = await run(
+        "import shutil; shutil.copy('/workspace/inputs/in', 'kept'); print('wrote')", inputs={"in": b"x" * 300_000}
+    )
+    assert (wrote.stdout, wrote.stderr) == ("wrote\n", "")
+    read = await run("print(len(open('kept').read())); open('/output/a', 'w').write('b')")
+    assert read.stdout == "300000\n"
+    assert {each.path: each.read() for each in read.artifacts} == {"a": b"b"}
+    made_from = read.isolation.container
+    assert made_from is not None
+    assert [mount.source for mount in made_from.mounts] == ["tmpfs"] * 3
+    # that this one is on this machine after all is not the engine's word: the kernel shows its processes
+    assert {"pid", "mnt", "net"} <= set(read.isolation.namespaces)
+
+
+async def test_an_engine_that_is_cut_off_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    async with SandboxManager(
+        home=tmp_path, isolation="docker", docker_url=f"tcp://127.0.0.1:{port}", pool_size=0, security_mode="permissive"
+    ) as manager:
+        with pytest.raises(Unavailable) as refused:
+            await manager.execute(ExecutionRequest("print(1)"))
+    assert "\n" not in str(refused.value)
+    assert refused.value.fix
 
 
 def test_the_argv_that_is_kept_holds_no_program(lived: tuple[Path, dict[str, Any]]) -> None:
