@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.security.conftest import Ask, Run
+from tests.security.conftest import Ask, Run, does_not_keep
 
 from ringfence import SandboxManager
 
@@ -50,7 +50,7 @@ said['ran'] = ctypes.string_at(flag, 1)[0]
 
 SIGNAL = """
 said['kill'] = sorted({attempt(os.kill, pid, number) for pid in others for number in range(65)})
-said['descriptor'] = sorted({attempt(signal.pidfd_send_signal, os.pidfd_open(pid), 19) for pid in others})
+said['descriptor'] = sorted({attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 19)) for pid in others})
 said['thread'] = sorted({call('tgkill', pid, pid, 19) for pid in others})
 said['seen'] = [name for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()]
 """
@@ -144,11 +144,12 @@ def test_no_other_process_of_the_box_can_be_made_to_run_what_the_guest_wrote(
     assert said["ran"] == 0
 
 
-def test_no_other_process_of_the_box_can_be_signalled_or_seen(ask: Ask) -> None:
+def test_no_other_process_of_the_box_can_be_signalled_or_seen(backend: str, ask: Ask) -> None:
     said = ask(OTHERS + SIGNAL)
-    assert said.pop("seen") in ([], ["1"])
+    seen = set(said.pop("seen")) - {"1"}
+    assert len(seen) <= ("G4 shut init" in does_not_keep(backend))  # what is numbered there can still not be reached
     outcomes = {outcome for each in said.values() for outcome in each}
-    assert outcomes <= {"EPERM", "EINVAL", "ValueError"}
+    assert outcomes <= {"EPERM", "EINVAL", "ValueError", "ENOSYS"}  # the last where there are no such descriptors
 
 
 def test_no_descriptor_can_be_made_to_signal_another_process_of_the_box(ask: Ask) -> None:
