@@ -253,6 +253,19 @@ def test_a_crooked_body_is_a_problem_and_nothing_runs(two: Two, body: bytes, sta
     assert two.ask(two.anna, "GET", "?limit=1").json["items"] == before
 
 
+def test_of_two_idempotency_keys_none_is_chosen_and_nothing_runs(two: Two) -> None:
+    raw = json.dumps({"project_id": "p", "exec": {"kind": "python", "code": "print(1)"}}).encode()
+    before = two.ask(two.anna, "GET", "?limit=1").json["items"]
+    answer = two.service.say(
+        b"POST /sandbox/execs HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        + f"Content-Type: application/json\r\nAuthorization: Bearer {two.anna}\r\n".encode()
+        + f"Content-Length: {len(raw)}\r\nIdempotency-Key: one\r\nIdempotency-Key: other\r\n\r\n".encode()
+        + raw
+    )
+    assert (answer.status, answer.reason) == (422, "invalid_name")
+    assert two.ask(two.anna, "GET", "?limit=1").json["items"] == before
+
+
 @pytest.mark.parametrize("key", ["x" * 256, "é", " ", "a\tb"])
 def test_a_crooked_idempotency_key_is_refused_or_none(two: Two, key: str) -> None:
     asked = {"project_id": "p", "exec": {"kind": "python", "code": "print(1)"}}

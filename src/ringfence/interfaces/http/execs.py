@@ -70,7 +70,8 @@ async def run(
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    key = read_key(() if idempotency_key is None else (idempotency_key,))
+    # all of them: of two, somebody before us may have gone by the other
+    key = read_key(() if idempotency_key is None else request.headers.getlist("idempotency-key"))
     answer = await execs.submit(who, form, key=key, wait=body.wait, shown=shown, gone=gone)
     headers = {"Location": f"/sandbox/execs/{answer.view['exec_id']}"}
     if answer.replayed:
