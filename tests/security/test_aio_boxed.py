@@ -44,7 +44,6 @@ NOT_KEPT = {
     "test_the_working_directory_of_the_application_does_not_shine_through": ELSEWHERE,
     "test_inputs_keep_their_content": ELSEWHERE,
     "test_the_host_sees_an_ordinary_id_and_says_so": "nobody here sees the box (G12)",
-    "test_only_the_guest_and_its_init_exist": "the shell that the service starts a run in is there too (G4)",
     "test_natively_not_even_the_init_is_listed": NOT_NATIVE,
     "test_natively_the_guest_cannot_even_name_its_init_in_proc": NOT_NATIVE,
     "test_natively_not_even_the_mode_or_time_of_an_input_can_be_changed": NOT_NATIVE,

@@ -57,8 +57,8 @@ DOES_NOT_KEEP: Final[Mapping[str, str]] = MappingProxyType(
     {
         "G1 bare view": "the image's own /etc, /root and /dev are seen, and /proc and /sys as gVisor makes them up",
         "G4 shut init": "/proc/1 tells a guest the environment, maps and descriptors of its worker's init, and /proc "
-        "numbers the anchor of its memory; the memory of either and the stream to the host cannot be opened, and neither "
-        "can be signalled",
+        "numbers the anchor of its memory; the memory of either and the stream to the host cannot be opened, and "
+        "neither can be signalled",
         "G6 Linux's own interface": "what a guest meets is gVisor's kernel: it lacks calls and files of Linux, gives "
         "every guest terminals and devices of its own and lets it set what counts inside alone",
         "G7 inherited limits": "limits of the application are those of gVisor, not of the guest in it; where they are "
