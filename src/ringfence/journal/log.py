@@ -66,6 +66,7 @@ class Draft:
         self._cursor = cursor
         self._signer = signer
         self._rows: list[store.Row] = []
+        self._opened: dict[str, Begun] = {}
         self.head, self.signed = log.head, log.signed
         self.written: list[Written] = []
         self.begun: dict[str, Begun] = {}
@@ -100,19 +101,26 @@ class Draft:
             return
         exec_id = members["exec_id"]
         if kind == BEGIN:
-            self.begun[exec_id] = Begun(sealed.seq, time_ms)
-            store.open_exec(self._cursor, exec_id, self._log.state.number, sealed.seq)
+            self.begun[exec_id] = self._opened[exec_id] = Begun(sealed.seq, time_ms)
         elif kind == END:
             began = self.begun.get(exec_id) or self._log.begun.get(exec_id)
             if began is None:
                 raise InvalidRequest(f"{exec_id} is not open in this log, so it cannot end in it")
             self.ended.append(exec_id)
-            self._close(began.seq, sealed.seq, began.started_ms, members)
+            was_open = self._opened.pop(exec_id, None) is None
+            self._close(began.seq, sealed.seq, began.started_ms, members, was_open=was_open)
         else:
-            self._close(sealed.seq, sealed.seq, time_ms, members)
+            self._close(sealed.seq, sealed.seq, time_ms, members, was_open=False)
 
     def finish(self) -> None:
-        """Write the records themselves."""
+        """Write the records themselves, and which of them are open.
+
+        Raises:
+            InvalidRequest: An execution of that name is open already.
+        """
+        for exec_id, begun in self._opened.items():
+            store.open_exec(self._cursor, exec_id, self._log.state.number, begun.seq)
+        self._opened = {}
         if self._rows:
             store.append(self._cursor, self._log.state, self._rows)
             self._rows = []
@@ -128,10 +136,11 @@ class Draft:
         self.signed = size
         return note
 
-    def _close(self, begin_seq: int, end_seq: int, started_ms: int, members: Members) -> None:
+    def _close(self, begin_seq: int, end_seq: int, started_ms: int, members: Members, *, was_open: bool) -> None:
         found_by = {name: members.get(name) for name in store.ID_FIELDS}
         number, exec_id, outcome = self._log.state.number, members["exec_id"], members["outcome"]
-        store.close_exec(self._cursor, store.Exec(exec_id, number, begin_seq, end_seq, started_ms, outcome, **found_by))
+        ended = store.Exec(exec_id, number, begin_seq, end_seq, started_ms, outcome, **found_by)
+        store.close_exec(self._cursor, ended, was_open=was_open)
 
 
 _MOST_DOCUMENTS = 4096

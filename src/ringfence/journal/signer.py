@@ -23,7 +23,7 @@ _MOST_TRUSTED_BYTES: Final = 1 << 16
 class Signer:
     """The evidence key of one home, whose private half no repr, pickle or error shows."""
 
-    __slots__ = ("_mac_key", "_seed", "key")
+    __slots__ = ("_mac", "_seed", "key")
 
     def __init__(self, seed: bytes) -> None:
         """Take the private half; the name follows from the key, so no two homes sign under one name.
@@ -34,7 +34,8 @@ class Signer:
         public = ed25519.public_key(seed)
         self.key = VerifierKey(f"ringfence/{public[:4].hex()}", public)
         self._seed = seed
-        self._mac_key = hmac.digest(seed, b"ringfence: who wrote this record", "sha256")
+        mac_key = hmac.digest(seed, b"ringfence: who wrote this record", "sha256")
+        self._mac = hmac.new(mac_key, digestmod="sha256")
 
     @classmethod
     def in_home(cls, home: Path) -> Signer:
@@ -73,7 +74,9 @@ class Signer:
 
     def mac(self, record_hash: bytes) -> bytes:
         """Return what shows later processes of this home that one of them wrote a record that no checkpoint covers."""
-        return hmac.digest(self._mac_key, record_hash, "sha256")
+        mac = self._mac.copy()  # beginning with the key each time looks its algorithm up each time
+        mac.update(record_hash)
+        return mac.digest()
 
     def wrote(self, record_hash: bytes, mac: bytes) -> bool:
         """Tell whether a record, and so every record it is linked to, was written with the key of this home."""

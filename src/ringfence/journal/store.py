@@ -289,13 +289,14 @@ def open_exec(cursor: Cursor, exec_id: str, log: int, seq: int) -> None:
         raise InvalidRequest(f"{exec_id} was begun already")
 
 
-def close_exec(cursor: Cursor, ended: Exec) -> None:
-    """Remember that an exec ended, or was denied and so never was open.
+def close_exec(cursor: Cursor, ended: Exec, *, was_open: bool = True) -> None:
+    """Remember that an exec ended; one that was denied, or began in this very transaction, never was open.
 
     Raises:
         InvalidRequest: It had ended already; undo the transaction, or there are two ends.
     """
-    cursor.execute("DELETE FROM journal_open WHERE exec_id = ?", (ended.exec_id,))
+    if was_open:
+        cursor.execute("DELETE FROM journal_open WHERE exec_id = ?", (ended.exec_id,))
     if not cursor.execute(_INSERT_EXEC, _exec_values(ended)).rowcount:
         raise InvalidRequest(f"{ended.exec_id} has ended already")
 
