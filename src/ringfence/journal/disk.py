@@ -91,10 +91,10 @@ class Disk:
             if self._failure is None:
                 self._sync()
                 self._kept = number
+        except Unavailable as error:
+            self._failure = error
         except Exception as error:  # noqa: BLE001 whatever it is, those who wait are told
-            self._failure = (
-                error if isinstance(error, Unavailable) else Unavailable(f"the disk was not asked: {error!r}")
-            )
+            self._failure = Unavailable(f"the disk was not asked: {error!r}")
         while self._waiting and (self._failure is not None or self._waiting[0].number <= self._kept):
             self._waiting.popleft().tell()
 
