@@ -26,6 +26,7 @@ class Disk:
         self._kept = 0
         self._waiting: deque[_Waiter] = deque()
         self._failure: Unavailable | None = None
+        self._closed = False
         self._begin_anew()
         _IN_THIS_PROCESS.add(self)
 
@@ -41,7 +42,7 @@ class Disk:
 
     def call(self) -> None:
         """Have the disk take all that was committed; once is enough, and a run is not kept waiting for it."""
-        if self._called_for == self._committed:
+        if self._called_for == self._committed or self._closed:
             return
         self._called_for = self._committed
         if self._thread is None:
@@ -70,7 +71,8 @@ class Disk:
             raise self._failure
 
     def close(self) -> None:
-        """Let the thread go once it has done what was asked of it."""
+        """Let the thread go once it has done what was asked of it; the last transaction has waited for the disk."""
+        self._closed = True
         if self._thread is not None:
             self._calls.put(False)
             self._thread.join()
