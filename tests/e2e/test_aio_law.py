@@ -34,7 +34,8 @@ def told(service: Service, path: str, **body: Any) -> Any:
 
 @pytest.mark.parametrize(("path", "name"), [("bash/exec", "session_id"), ("shell/exec", "id")])
 def test_a_command_that_the_policy_denies_does_not_run_in_any_session(service: Service, path: str, name: str) -> None:
-    assert told(service, path, command="echo allowed > kept.txt", **{name: "s"})["success"]
+    first = told(service, path, command="echo allowed > kept.txt", **{name: "s"})
+    assert first["success"], first
     refused = told(service, path, command="echo reached > reached.txt; curl http://example.org", **{name: "s"})
     assert (refused["success"], refused["data"]["error_type"]) == (False, "permission_denied")
     assert refused["data"]["code"] == "POLICY.DENY_TOOL"

@@ -15,7 +15,15 @@ import ringfence
 
 pytestmark = pytest.mark.guarantee(2)
 
-OWN = ("/workspace/work", "/workspace/artifacts", "/tmp", "/dev/shm", "/home/sandbox", "/workspace/.private")
+OWN = (
+    "/workspace/work",
+    "/workspace/artifacts",
+    "/tmp",
+    "/var/tmp",
+    "/dev/shm",
+    "/home/sandbox",
+    "/workspace/.private",
+)
 DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")}
 
 FIND_WRITABLE = """

@@ -255,6 +255,12 @@ def commands(case: Case) -> Answer | None:
     from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 
     changing = sorted(_CHOOSING_PROGRAMS.intersection(operation.env))
+    name = operation.env.get("BASH_ENV", "").removeprefix("/workspace/inputs/")
+    if changing == ["BASH_ENV"] and name in operation.inputs:
+        # it comes with the call, read-only: what it starts is held against the denials like the script itself
+        before = operation.inputs[name].decode("utf-8", "replace")
+        denials = CommandLists(None, tuple(sorted(profile.denials.commands)))
+        changing = changing if judge_command(before, denials).verdict is CommandVerdict.DENIED else []
     if changing:
         detail = f"the policy lists commands, and {changing[0]} would decide what they are"
         return Answer("commands", _DENY, ToolDenied.code, "argument", detail)
