@@ -19,7 +19,6 @@ OWN = (
     "/workspace/work",
     "/workspace/artifacts",
     "/tmp",
-    "/var/tmp",
     "/dev/shm",
     "/home/sandbox",
     "/workspace/.private",

@@ -21,6 +21,7 @@ from ringfence.guard.consent import STANDING, Consent, Source, needed, request_h
 from ringfence.guard.deciding_rule import rule_about
 from ringfence.guard.outward import outward_of
 from ringfence.guard.verdict import Answer
+from ringfence.operation import shell_start
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.needs import HostReach, PortOpen, SecretUse
 from ringfence.operation.path import workspace_path
@@ -255,12 +256,8 @@ def commands(case: Case) -> Answer | None:
     from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 
     changing = sorted(_CHOOSING_PROGRAMS.intersection(operation.env))
-    name = operation.env.get("BASH_ENV", "").removeprefix("/workspace/inputs/")
-    if changing == ["BASH_ENV"] and name in operation.inputs:
-        # it comes with the call, read-only: what it starts is held against the denials like the script itself
-        before = operation.inputs[name].decode("utf-8", "replace")
-        denials = CommandLists(None, tuple(sorted(profile.denials.commands)))
-        changing = changing if judge_command(before, denials).verdict is CommandVerdict.DENIED else []
+    if changing == [shell_start.VARIABLE] and shell_start.is_ours(operation):
+        changing = []
     if changing:
         detail = f"the policy lists commands, and {changing[0]} would decide what they are"
         return Answer("commands", _DENY, ToolDenied.code, "argument", detail)

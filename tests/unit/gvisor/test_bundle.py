@@ -38,7 +38,7 @@ def test_nothing_can_be_written_but_the_one_bounded_file_system() -> None:
     assert config["root"] == {"path": "/rootfs", "readonly": True}
     bound = {each["destination"]: each for each in config["mounts"] if each["type"] == "bind"}
     writable = {target for target, each in bound.items() if "rw" in each["options"]}
-    assert writable == {"/workspace/work", "/workspace/artifacts", "/tmp", "/var/tmp", "/home/sandbox", "/dev/shm"}
+    assert writable == {"/workspace/work", "/workspace/artifacts", "/tmp", "/home/sandbox", "/dev/shm"}
     assert {bound[target]["source"].rpartition("/")[0] for target in writable} == {"/box/files"}
     assert bound["/opt/ringfence/packages"]["source"] == "/shown/0"
     assert all({"nosuid", "nodev"} <= set(each["options"]) for each in config["mounts"])

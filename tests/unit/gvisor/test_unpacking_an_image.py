@@ -77,10 +77,15 @@ def test_the_links_that_images_have_are_unpacked(cache: Path) -> None:
 
 
 def test_a_link_where_something_is_mounted_gives_way_to_a_directory(cache: Path, outside: Path) -> None:
-    # as in the image that we build ourselves, of which /var/tmp leads to /tmp
-    rootfs = unpack(built(cache, link("var/tmp", "/tmp"), link("mnt", str(outside)))).path
-    assert all((rootfs / name).is_dir() and not (rootfs / name).is_symlink() for name in ("var/tmp", "tmp", "mnt"))
+    rootfs = unpack(built(cache, link("tmp", "/var/tmp"), link("mnt", str(outside)))).path
+    assert all((rootfs / name).is_dir() and not (rootfs / name).is_symlink() for name in ("tmp", "mnt"))
     assert [path.name for path in outside.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("has", [(), (link("var/tmp", "/tmp"),)])
+def test_the_other_temporary_directory_is_the_same_one(cache: Path, has: tuple[tarfile.TarInfo, ...]) -> None:
+    rootfs = unpack(built(cache, *has, file("sh"))).path
+    assert str((rootfs / "var/tmp").readlink()) == "/tmp"
 
 
 def test_a_guest_finds_its_own_machine_by_name(cache: Path) -> None:

@@ -27,7 +27,6 @@ WRITABLE: Final = (
     ("work", "/workspace/work"),
     ("artifacts", "/workspace/artifacts"),
     ("tmp", "/tmp"),
-    ("tmp", "/var/tmp"),
     ("home", "/home/sandbox"),
     ("shm", "/dev/shm"),
 )

@@ -25,16 +25,17 @@ from ringfence.runtimes.places import BOX_PACKAGES
 
 # where boxes mount something, and an image made by somebody else may have nothing
 _MOUNT_POINTS = (
-    *("workspace/inputs", "workspace/work", "workspace/artifacts", "home/sandbox", "tmp", "var/tmp", "proc", "dev"),
+    *("workspace/inputs", "workspace/work", "workspace/artifacts", "home/sandbox", "tmp", "proc", "dev"),
     *("sys", "mnt", str(BOX_PACKAGES).lstrip("/")),
 )
-_LAYOUT = 2
+_LAYOUT = 3
 """Which way of unpacking a directory is of: what another release made otherwise is not taken for ours."""
 _MOST_UNUSED = 1
 _FINISHED, _UNFINISHED = "rootfs-*-*", ".unpacking-*"
 _HOSTS = "etc/hosts"
 _ALIASES = (
     ("/workspace/artifacts", "output"),
+    ("/tmp", "var/tmp"),
     ("artifacts", "workspace/output"),
     ("work", "workspace/code"),
     ("work", "workspace/data"),
@@ -144,7 +145,7 @@ def _extract(archive: Path, target: Path) -> None:
         tar.extractall(target, _plain(tar, target), numeric_owner=True)  # noqa: S202
     for name in _MOUNT_POINTS:
         _require_inside(target, os.path.dirname(name))
-        if (target / name).is_symlink():  # images have /var/tmp lead to /tmp: what is mounted there is the same
+        if (target / name).is_symlink():  # what is mounted there would be mounted where it leads
             (target / name).unlink()
         (target / name).mkdir(parents=True, exist_ok=True)
     _require_inside(target, _HOSTS)
@@ -152,6 +153,7 @@ def _extract(archive: Path, target: Path) -> None:
         hosts.write(GENERATED[_HOSTS])  # an engine would show one; without it `localhost` is no name
     for says, name in _ALIASES:
         _require_inside(target, os.path.dirname(name))
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # where the image has one of its own, with something in it
             (target / name).rmdir()
         with contextlib.suppress(FileExistsError):

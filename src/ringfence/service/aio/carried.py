@@ -17,24 +17,16 @@ from typing import Final
 
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import RingfenceError
-from ringfence.operation import WORKING_DIRECTORY
+from ringfence.operation import WORKING_DIRECTORY, shell_start
 from ringfence.operation.path import workspace_path
 
-_NAME: Final = ".aio-session"
-INPUTS: Final[Mapping[str, bytes]] = MappingProxyType(
-    {
-        _NAME: b"""unset BASH_ENV
-_ringfence_began=$(env -0 | base64 -w0)
-trap 'printf "\\033]7711;%s;%s\\007" "$_ringfence_began" "$(env -0 | base64 -w0)" 2>/dev/null >/dev/tty' EXIT
-"""
-    }
-)
+INPUTS: Final[Mapping[str, bytes]] = MappingProxyType({shell_start.NAME: shell_start.TEXT})
 """What the box of every command is given to read first."""
-_STARTS: Final = {"BASH_ENV": f"/workspace/inputs/{_NAME}"}
+_STARTS: Final = {shell_start.VARIABLE: shell_start.PATH}
 _TOLD: Final = re.compile(rb"\x1b\]7711;([A-Za-z0-9+/=]*);([A-Za-z0-9+/=]*)\x07")
 _BEGINS: Final = b"\x1b]7711;"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
-_OF_EACH_SHELL: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "TERM", "BASH_ENV"})
+_OF_EACH_SHELL: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "TERM", shell_start.VARIABLE})
 _MOST_BYTES: Final = 32 * 1024
 
 
