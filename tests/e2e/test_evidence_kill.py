@@ -21,12 +21,14 @@ from ringfence.journal import store
 
 MOST_ACKNOWLEDGED = 20
 
-POLICY = """
+# what draws on a budget is filed before it is told, as is what comes together; the rest is noted
+COUNTED = """
 policies:
   default: {max_execution_time: 10s}
 budgets:
   tenant: {"*": {calls: 100000000, concurrent: 64}}
 """
+UNCOUNTED = "policies: {default: {max_execution_time: 10s}}"
 
 # Every run that its caller was told about is one line on stdout, written in one piece; so is every refusal.
 HOST = """
@@ -35,7 +37,7 @@ from ringfence import SandboxManager
 from ringfence.errors import RingfenceError
 from ringfence.operation.brokered import FsWrite, FsRead
 
-home, policy, url, seed = sys.argv[1:]
+home, policy, url, seed, callers = sys.argv[1:]
 rng = random.Random(int(seed))
 
 def told(exec_id):
@@ -58,7 +60,7 @@ async def main():
                             await manager.perform(FsRead("work/../../etc/passwd"))
                         except RingfenceError as refused:
                             pass
-        await asyncio.gather(*(caller(number) for number in range(6)))
+        await asyncio.gather(*(caller(number) for number in range(int(callers))))
 
 asyncio.run(main())
 """
@@ -90,25 +92,50 @@ class Place(NamedTuple):
 @pytest.mark.needs("native")
 @pytest.mark.guarantee(18)
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize(("policy", "callers"), [(COUNTED, 6), (UNCOUNTED, 6), (UNCOUNTED, 1)])
 def test_of_a_killed_host_every_acknowledged_run_has_a_begin_and_an_end(
-    tmp_path: Path, databases: Databases, count: Callable[[int], int]
+    tmp_path: Path, databases: Databases, count: Callable[[int], int], policy: str, callers: int
 ) -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)
     place = Place(databases.home, tmp_path / "policy.yaml", databases.url)
-    place.policy.write_text(POLICY)
+    place.policy.write_text(policy)
     told: list[str] = []
-    for _ in range(count(200 if databases.url is None else 60)):  # two hosts each
-        told += killed(place, rng)
+    for _ in range(count(100 if databases.url is None else 60)):  # two hosts each
+        told += killed(place, rng, callers)
     after = place.start(AFTERWARDS)
     told.append(after.communicate(timeout=60)[0].decode().strip())
     assert after.returncode == 0, f"seed {seed}"
     check(databases, told, f"seed {seed}")
 
 
-def killed(place: Place, rng: random.Random) -> list[str]:
+@pytest.mark.needs("native")
+@pytest.mark.guarantee(18)
+def test_whoever_looks_after_a_kill_finds_every_acknowledged_run(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home", tmp_path / "policy.yaml", None)
+    place.policy.write_text(UNCOUNTED)
+    for seed in range(5):
+        told = killed(place, random.Random(seed), callers=1)
+        command = [
+            sys.executable,
+            "-m",
+            "ringfence",
+            "evidence",
+            "list",
+            "--json",
+            "--limit",
+            "500",
+            "--home",
+            str(place.home),
+        ]
+        found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        ended = {each["exec_id"] for each in found["execs"] if each["status"] == "ok"}
+        assert set(told) <= ended
+
+
+def killed(place: Place, rng: random.Random, callers: int) -> list[str]:
     """Run two hosts on one home, kill both at a random number of acknowledgements, and return those."""
-    hosts = [place.start(HOST, str(rng.randrange(2**32))) for _ in range(2)]
+    hosts = [place.start(HOST, str(rng.randrange(2**32)), str(callers)) for _ in range(2)]
     told = []
     for host in hosts:
         assert host.stdout is not None
@@ -123,7 +150,7 @@ def killed(place: Place, rng: random.Random) -> list[str]:
 
 def check(databases: Databases, told: list[str], where: str) -> None:
     kinds: dict[str, Counter[str]] = {}
-    orphaned = 0
+    orphaned: list[str] = []
     with databases.open().reading() as cursor:
         assert store.open_execs(cursor) == (), where
         for log in store.logs(cursor):
@@ -132,7 +159,7 @@ def check(databases: Databases, told: list[str], where: str) -> None:
                 record = json.loads(row.text)
                 if "exec_id" in record:
                     kinds.setdefault(record["exec_id"], Counter())[record["type"]] += 1
-                orphaned += record.get("reason") == records.ORPHANED
+                orphaned += [record["exec_id"]] if record.get("reason") == records.ORPHANED else []
         reserved = cursor.execute("SELECT count(*) FROM budget_reservation").fetchone()[0]
         accounts = cursor.execute("SELECT settled, held FROM budget_account WHERE kind = 'calls'").fetchall()
     whole, refused = Counter({records.BEGIN: 1, records.END: 1}), Counter({records.DENIED: 1})
@@ -141,5 +168,6 @@ def check(databases: Databases, told: list[str], where: str) -> None:
     assert [exec_id for exec_id, found in kinds.items() if found not in (whole, refused)] == [], where
     assert reserved == 0, where
     assert all(held == 0 for _, held in accounts), where
-    assert orphaned > 0, f"no kill ever hit a run: {where}"
+    assert orphaned, f"no kill ever hit a run: {where}"
+    assert set(orphaned).isdisjoint(told), where  # of what was told it is known how it ended
     verified(databases.home, databases.url)

@@ -101,6 +101,17 @@ class SqliteDatabase:
                     self._drop()
                 raise self._unavailable(error, wait) from error
 
+    def could_write(self) -> bool:
+        """Whether a transaction can begin at once; whoever begins one is told why it cannot."""
+        import sqlite3
+
+        with contextlib.suppress(Unavailable, sqlite3.Error), self._alone(0):
+            cursor = self._cursor(0, on_disk=False)
+            cursor.execute("BEGIN IMMEDIATE")
+            cursor.execute("ROLLBACK")
+            return True
+        return False
+
     def sync(self) -> None:
         """Have the disk take the write-ahead log; see `Database.sync`."""
         with self._syncing:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import RingfenceError, Unavailable
-from ringfence.evidence.records import END
 from ringfence.journal import recovery, store
 from ringfence.journal.disk import Disk
 from ringfence.journal.line import Entry, Waiting, tell, unattended
@@ -93,7 +92,7 @@ class Journal:
         self._noted = noted
         self._filings = 0
         self._unfiled: dict[str, Entry] = {}
-        """The beginnings that are noted and not in the database yet."""
+        """What is noted to have begun, has not ended and is not in the database yet."""
         self._disk = Disk(self._sync)
         self._lately: deque[float] = deque(maxlen=_A_CROWD)
         self._ends_on_disk = ends_on_disk
@@ -101,6 +100,8 @@ class Journal:
         self._queue: deque[Waiting] = deque()
         self._owed: list[Entry] = []
         self._pace = 0.0
+        self._is_free = False
+        """Whether the database could be written while the last noted run went on."""
         self._unsure = False
         """Whether the last transaction failed in a way that leaves open whether it was kept."""
         # protects the log and what is owed: one transaction of ours at a time
@@ -116,17 +117,16 @@ class Journal:
         """Write down that an execution starts which nobody looks for yet; see `EvidenceSink`."""
         log, exec_id = self._log, ev["exec_id"]
         are_kept = log is not None and all(document.digest in log.documents for document in documents)
-        if self._noted is None or not are_kept or self._closed or exec_id in self._unfiled:
+        noted = None if self._closed or self._owed or exec_id in self._unfiled or not are_kept else self._noted
+        if noted is not None:
+            self._room()
+        if noted is None or not noted.note(ev, self._signer()):
             await self.begin(ev, documents)
             return
-        self._room()
-        if not self._noted.note(ev, self._signer()):
-            await self.begin(ev, documents)
-            return
-        self._unfiled[exec_id] = Entry(ev, documents, is_noted=True)
+        self._unfiled[exec_id], self._is_free = Entry(ev, documents, is_noted=True), False
         self._disk.committed()
         loop = asyncio.get_running_loop()
-        loop.call_soon(self._disk.call)
+        loop.call_soon(self._prepare_end)
         loop.call_later(_A_MOMENT, self._file, exec_id)
 
     async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
@@ -142,6 +142,8 @@ class Journal:
         noted = self._unfiled.pop(ev["exec_id"], None)
         if noted is not None:
             self._queue.append(unattended(noted))
+            if also is None and self._note_end(ev):
+                return
         await self._write(Entry(ev, (), also))
         if self._ends_on_disk:
             await self._disk.reached()
@@ -189,6 +191,7 @@ class Journal:
         try:
             if self._log is not None:
                 if self._noted is not None and not self._owed:
+                    self._sync()
                     self._noted.end_log()
                 self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
         finally:
@@ -216,9 +219,31 @@ class Journal:
         return len(self._unfiled) + (0 if self._log is None else len(self._log.begun))
 
     def _sync(self) -> None:
-        if self._noted is not None:
-            self._noted.sync()
-        self._database.sync()
+        if self._noted is None:
+            self._database.sync()
+        else:
+            self._noted.sync(self._database.sync)
+
+    def _prepare_end(self) -> None:
+        """While the run goes on: have the disk take its beginning, and look whether its end can be filed afterwards."""
+        self._disk.call()
+        if self._noted is not None and self._keeps_nobody_waiting():
+            self._is_free = self._noted.could_file()
+
+    def _note_end(self, end: Members) -> bool:
+        """Note how a run ended and file it when its result has been told; False where that could not be done then."""
+        is_likely = self._is_free and not self._ends_on_disk and not self._owed and self._keeps_nobody_waiting()
+        if not is_likely or self._noted is None or not self._noted.note_end(end, self._signer()):
+            return False
+        self._queue.append(unattended(Entry(end)))
+        self._disk.committed()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._write_here)
+        loop.call_soon(self._disk.call)
+        return True
+
+    def _keeps_nobody_waiting(self) -> bool:
+        return not (self._in_thread or self._pace > _TOO_SLOW_FOR_A_LOOP or self._open_runs() > 1)
 
     def _file(self, exec_id: str) -> None:
         """Put a beginning that has been noted for a moment where everybody finds it."""
@@ -232,11 +257,11 @@ class Journal:
         written: asyncio.Future[None] = loop.create_future()
         self._queue.append(Waiting(entry, loop, written))
         self._lately.append(time.monotonic())
-        if self._in_thread or self._pace > _TOO_SLOW_FOR_A_LOOP or self._open_runs() > 1:
-            self._write_in_thread()
-        else:
+        if self._keeps_nobody_waiting():
             self._write_here()
             loop.call_soon(self._disk.call)  # when the run has gone on: waking a thread up takes as long as the commit
+        else:
+            self._write_in_thread()
         # where the caller is cancelled meanwhile the record is written all the same: it stands in the queue
         await written
 
@@ -349,7 +374,7 @@ class Journal:
                 log, notes = self._log_for(cursor, unsure=unsure)
                 draft = Draft(log, cursor, self._signer())
                 for entry in (*self._owed, *entries):
-                    if unsure and _was_kept(entry, cursor, log, draft):
+                    if unsure and recovery.was_kept(entry, cursor, log, draft):
                         continue
                     draft.add(entry.members, entry.documents)
                     if entry.also is not None:
@@ -403,8 +428,7 @@ class Journal:
         if self._filings == _LIVES_ON:
             self._noted.begin_log(log.state)
         for entry in (*self._owed, *entries):
-            if entry.is_noted:
-                self._noted.filed(entry.members["exec_id"])
+            self._noted.filed(entry.members)
 
     def _after(self, log: Log, draft: Draft, notes: Sequence[str]) -> None:
         # what is durable is acknowledged, whatever those who watch make of it
@@ -424,11 +448,3 @@ class Journal:
         # whatever is wrong is told to whoever writes next, who cannot either
         with contextlib.suppress(RingfenceError):
             self.checkpoint()
-
-
-def _was_kept(entry: Entry, cursor: Cursor, log: Log, draft: Draft) -> bool:
-    """Whether a transaction that failed left it behind all the same."""
-    if entry.is_noted:
-        return store.exec_by_id(cursor, entry.members["exec_id"]) is not None
-    is_open = entry.members["exec_id"] in log.begun or entry.members["exec_id"] in draft.begun
-    return entry.members["type"] == END and not is_open

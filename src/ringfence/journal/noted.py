@@ -1,8 +1,8 @@
-"""Beginnings that are noted before they are filed: a small file beside the database, of the process that writes a log.
+"""What is noted before it is filed: a small file beside the database, of the process that writes a log.
 
 A run that nobody can see before it ends needs a beginning that outlives this process, and not yet one that everybody
-finds. Noting it is one write, which the disk takes while the run goes on; it is filed together with its end, in one
-transaction where two would cost more than the run. Whoever takes over the log of a dead process files what is noted.
+finds. Noting it is one write, which the disk takes while the run goes on, and so is noting how it ended; both are filed
+in one transaction when the result has been told. Whoever takes over the log of a dead process files what is noted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from hashlib import sha256
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.errors import Unavailable
+from ringfence.evidence.records import END
 from ringfence.evidence.sealing import canonical_record
 
 if TYPE_CHECKING:
@@ -26,20 +26,34 @@ if TYPE_CHECKING:
     from ringfence.journal.store import LogState
 
 _SLOTS: Final = 64
-_SLOT_BYTES: Final = 8192
+_LINE_BYTES: Final = 8192
+_SLOT_BYTES: Final = 2 * _LINE_BYTES
+
+
+class Left(NamedTuple):
+    """What a process noted of one run before it died."""
+
+    begin: Members
+    end: Members | None
 
 
 class Noted:
-    """The slots of one log: each holds a beginning with a code made with the home's key, or what is left of one."""
+    """The slots of one log: each has a line for a beginning and one for its end, or for what is left of older ones.
 
-    def __init__(self, database: Path) -> None:
-        """Keep them beside the file `database`; nothing is opened yet."""
+    A line holds a code made with the home's key. A slot is free again when the disk has what was filed of it.
+    """
+
+    def __init__(self, database: Path, could_file: Callable[[], bool]) -> None:
+        """Keep them beside the file `database`; `could_file` tells whether it can be written now. Nothing is opened."""
         self._database = database
+        self.could_file = could_file
         self._fd: int | None = None
         self._free: list[int] = []
         self._taken: dict[str, int] = {}
+        self._ended: set[str] = set()
+        self._filed: list[int] = []
         self._number = 0
-        self._term: tuple[str, int] = ("", 0)
+        self._term = b""
         self._is_new = False
         self._begin_anew()
         _IN_THIS_PROCESS.add(self)
@@ -54,7 +68,7 @@ class Noted:
             fd = os.open(self._path(log.number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError:
             return
-        self._fd, self._number, self._term = fd, log.number, (log.log_id, log.term)
+        self._fd, self._number, self._term = fd, log.number, _term(log.log_id, log.term)
         try:
             # written once, so that a note changes no size and waits for no journal of the file system
             os.pwrite(fd, bytes(_SLOTS * _SLOT_BYTES), 0)
@@ -65,61 +79,92 @@ class Noted:
         self._free = list(range(_SLOTS))
 
     def note(self, begin: Members, signer: Signer) -> bool:
-        """Write a beginning into a free slot; False where there is none, or it is larger than one.
+        """Write a beginning into a free slot; False where there is none, it does not fit or cannot be written.
 
         Raises:
             InvalidRequest: It has no canonical form.
-            Unavailable: It cannot be written.
         """
         with self._writing:
-            if self._fd is None or not self._free:
+            if not self._free or not self._write(begin, self._free[-1] * _SLOT_BYTES, signer):
                 return False
-            log_id, term = self._term
-            text = canonical_record({"log_id": log_id, "term": term, "begin": begin})
-            line = b"%s %s\n" % (signer.mac(sha256(text).digest()).hex().encode(), text)
-            if len(line) > _SLOT_BYTES:
-                return False
-            try:
-                os.pwrite(self._fd, line, self._free[-1] * _SLOT_BYTES)
-            except OSError as error:
-                raise Unavailable(f"a beginning cannot be noted, so nothing runs: {error.strerror}") from error
             self._taken[begin["exec_id"]] = self._free.pop()
-            self._is_new = True
             return True
 
-    def filed(self, exec_id: str) -> None:
-        """Give the slot of a beginning that is in the database to the next one; what it says is known there."""
-        with self._writing:
-            slot = self._taken.pop(exec_id, None)
-            if slot is not None:
-                self._free.append(slot)
+    def note_end(self, end: Members, signer: Signer) -> bool:
+        """Write an end beside its beginning; False where that is not noted, it does not fit or cannot be written.
 
-    def sync(self) -> None:
-        """Have the disk take what is noted.
+        Raises:
+            InvalidRequest: It has no canonical form.
+        """
+        with self._writing:
+            exec_id = end["exec_id"]
+            slot = self._taken.get(exec_id)
+            if slot is None or not self._write(end, slot * _SLOT_BYTES + _LINE_BYTES, signer):
+                return False
+            self._ended.add(exec_id)
+            return True
+
+    def _write(self, members: Members, at: int, signer: Signer) -> bool:
+        if self._fd is None:
+            return False
+        text = self._term + canonical_record(members)
+        line = b"%s %s\n" % (signer.mac(text).hex().encode(), text)
+        if len(line) > _LINE_BYTES:
+            return False
+        try:
+            os.pwrite(self._fd, line, at)
+        except OSError:  # then it is filed, and whoever waits for that is told what is wrong
+            return False
+        self._is_new = True
+        return True
+
+    def filed(self, record: Members) -> None:
+        """Let the slot of a run go of which all that was noted is in the database, as soon as the disk has it there."""
+        with self._writing:
+            exec_id = record.get("exec_id", "")
+            if exec_id not in self._taken or (exec_id in self._ended and record["type"] != END):
+                return
+            self._ended.discard(exec_id)
+            self._filed.append(self._taken.pop(exec_id))
+
+    def sync(self, sync_database: Callable[[], None]) -> None:
+        """Have the disk take what is noted, and what is filed; a slot is written again only when both are there.
 
         Raises:
             Unavailable: It does not.
         """
+        with self._writing:
+            filed, self._filed = self._filed, []
         with self._syncing:
-            if self._fd is None or not self._is_new:
-                return
-            self._is_new = False
-            try:
-                os.fdatasync(self._fd)
-            except OSError as error:
-                raise Unavailable(f"the disk does not keep what begins, so nothing runs: {error.strerror}") from error
+            if self._fd is not None and self._is_new:
+                self._is_new = False
+                try:
+                    os.fdatasync(self._fd)
+                except OSError as error:
+                    raise Unavailable(f"the disk does not keep what is noted: {error.strerror}") from error
+        sync_database()
+        with self._writing:
+            if self._fd is not None:
+                for slot in filed:  # what is pruned one day must not be found here by whoever takes over the log
+                    os.pwrite(self._fd, b"\0", slot * _SLOT_BYTES)
+                self._free.extend(filed)
 
-    def left_by(self, log: LogState, signer: Signer) -> Iterator[Members]:
-        """Yield the beginnings that the last writer of `log` noted, filed or not; its term was the one before ours."""
+    def is_kept_of(self, number: int) -> bool:
+        """Whether a process noted something in that log, and has not closed it."""
+        return self._path(number).exists()
+
+    def left_by(self, log: LogState, signer: Signer) -> Iterator[Left]:
+        """Yield what the last writer of `log` noted, filed or not; its term was the one before ours."""
         try:
             kept = self._path(log.number).read_bytes()
         except OSError:
             return
         for at in range(0, min(len(kept), _SLOTS * _SLOT_BYTES), _SLOT_BYTES):
-            mac, _, text = kept[at : at + _SLOT_BYTES].partition(b"\n")[0].partition(b" ")
-            begin = _begin_in(text, log) if _is_signed(mac, text, signer) else None
-            if begin is not None:
-                yield begin
+            begin = _noted_at(kept, at, log, signer)
+            end = _noted_at(kept, at + _LINE_BYTES, log, signer)
+            if begin is not None:  # beside a new beginning stands the end of an older run
+                is_its_own = end is not None and end["exec_id"] == begin["exec_id"]
+                yield Left(begin, end if is_its_own else None)
 
     def end_log(self) -> None:
         """Remove the file, when all that was noted is filed and the log is still ours."""
@@ -133,30 +178,33 @@ class Noted:
         with self._writing, self._syncing:
             if self._fd is not None:
                 os.close(self._fd)
-            self._fd, self._free = None, []
+            self._fd, self._free, self._filed = None, [], []
             self._taken.clear()
+            self._ended.clear()
 
     def _path(self, number: int) -> Path:
         return self._database.with_name(f"{self._database.name}.begun-{number}")
 
 
+def _noted_at(kept: bytes, at: int, log: LogState, signer: Signer) -> Members | None:
+    mac, _, text = kept[at : at + _LINE_BYTES].partition(b"\n")[0].partition(b" ")
+    # of the term that has just ended: an older one was settled then
+    its_term = _term(log.log_id, log.term - 1)
+    if not text.startswith(its_term) or not _is_signed(mac, text, signer):
+        return None
+    record: Members = json.loads(text.removeprefix(its_term))
+    return record
+
+
+def _term(log_id: str, term: int) -> bytes:
+    return f"{log_id} {term} ".encode()
+
+
 def _is_signed(mac: bytes, text: bytes, signer: Signer) -> bool:
     try:
-        return signer.wrote(sha256(text).digest(), bytes.fromhex(mac.decode("ascii")))
+        return signer.wrote(text, bytes.fromhex(mac.decode("ascii")))
     except ValueError:
         return False
-
-
-def _begin_in(text: bytes, log: LogState) -> Members | None:
-    """Return what our own code signed, if it was for the term that has just ended: an older one was settled then."""
-    try:
-        said: dict[str, Any] = json.loads(text)
-    except ValueError:
-        return None
-    if (said.get("log_id"), said.get("term")) != (log.log_id, log.term - 1):
-        return None
-    begin: Members = said["begin"]
-    return begin
 
 
 _IN_THIS_PROCESS: weakref.WeakSet[Noted] = weakref.WeakSet()

@@ -6,6 +6,7 @@ write them. What its boxes left on the machine is swept by the backend before it
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.budgets.owner import this_process
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ringfence.database.port import Cursor
+    from ringfence.journal.line import Entry
     from ringfence.journal.noted import Noted
     from ringfence.journal.signer import Signer
     from ringfence.ports import Identifiers
@@ -56,29 +58,31 @@ def take_log(
 def _take_log(
     cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer], noted: Noted | None
 ) -> Taken:
-    owner, key = this_process(), signer()
+    key = signer()
+    notes = settle_the_dead(cursor, now_ms, key, noted)
+    is_ours = partial(_is_ours, key)
+    log = _log_of(store.take_log(cursor, this_process(), now_ms, identifiers.new("lg"), is_ours))
+    # a process that was closed while something ran left it open too
+    note = _end_orphans(cursor, log, now_ms, key, noted)
+    return Taken(log, notes if note is None else (*notes, note))
 
-    def is_ours(state: store.LogState) -> bool:
-        # Whoever writes to the disk without the key can make a log that is whole and signed by nobody. Going on with
-        # it, the next process would sign it for him: such a log is left alone, unproven, and another one is begun.
-        if state.size == 0:
-            return True
-        return key.wrote(state.last_hash, state.last_mac)
 
+def settle_the_dead(cursor: Cursor, now_ms: int, key: Signer, noted: Noted | None) -> tuple[str, ...]:
+    """File what dead processes noted, and end what they left open; return the checkpoints of their logs."""
     notes = []
-    for dead in store.dead_logs(cursor, is_ours):
-        log = _log_of(store.adopt(cursor, dead, owner))
+    for dead in store.dead_logs(cursor, partial(_is_ours, key)):
+        log = _log_of(store.adopt(cursor, dead, this_process()))
         note = _end_orphans(cursor, log, now_ms, key, noted)
         if note is not None:
             notes.append(note)
         store.release_log(cursor, log.state)
-    log = _log_of(store.take_log(cursor, owner, now_ms, identifiers.new("lg"), is_ours))
-    note = _end_orphans(
-        cursor, log, now_ms, key, noted
-    )  # a process that was closed while something ran left it open too
-    if note is not None:
-        notes.append(note)
-    return Taken(log, tuple(notes))
+    return tuple(notes)
+
+
+def _is_ours(key: Signer, state: store.LogState) -> bool:
+    # Whoever writes to the disk without the key can make a log that is whole and signed by nobody. Going on with
+    # it, the next process would sign it for him: such a log is left alone, unproven, and another one is begun.
+    return state.size == 0 or key.wrote(state.last_hash, state.last_mac)
 
 
 def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer, happened: Collection[str]) -> Log:
@@ -109,10 +113,18 @@ def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer, happened: Coll
     return found
 
 
+def was_kept(entry: Entry, cursor: Cursor, log: Log, draft: Draft) -> bool:
+    """Whether a transaction that failed left it behind all the same."""
+    if entry.is_noted:
+        return store.exec_by_id(cursor, entry.members["exec_id"]) is not None
+    is_open = entry.members["exec_id"] in log.begun or entry.members["exec_id"] in draft.begun
+    return entry.members["type"] == records.END and not is_open
+
+
 def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Signer, noted: Noted | None) -> str | None:
-    _file_noted(cursor, log, signer, noted)
+    filed = _file_noted(cursor, log, signer, noted)
     left = store.open_execs(cursor, log.state.number)
-    if not left:
+    if not left and not filed:
         return None
     from ringfence.budgets import tables  # not at the top: most processes find nobody dead
     from ringfence.budgets.reservation import NOT_MEASURED
@@ -131,16 +143,19 @@ def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Signer, noted: N
     return note
 
 
-def _file_noted(cursor: Cursor, log: Log, signer: Signer, noted: Noted | None) -> None:
-    """Write down what the dead process had only noted; what it had filed is known by its name."""
+def _file_noted(cursor: Cursor, log: Log, signer: Signer, noted: Noted | None) -> int:
+    """Write down what the dead process had only noted, and tell how much; what it had filed is known by its name."""
     if noted is None:
-        return
+        return 0
     draft = Draft(log, cursor, signer)
-    for begin in noted.left_by(log.state, signer):
-        if store.exec_by_id(cursor, begin["exec_id"]) is None:
-            draft.add(begin)
+    for left in noted.left_by(log.state, signer):
+        if store.exec_by_id(cursor, left.begin["exec_id"]) is None:
+            draft.add(left.begin)
+            if left.end is not None:
+                draft.add(left.end)
     draft.finish()
     log.became(draft)
+    return len(draft.written)
 
 
 def _begin_of(cursor: Cursor, begun: store.OpenExec) -> records.Members:

@@ -72,15 +72,18 @@ class Signer:
         """Return the signature of a message."""
         return ed25519.sign(self._seed, message)
 
-    def mac(self, record_hash: bytes) -> bytes:
-        """Return what shows later processes of this home that one of them wrote a record that no checkpoint covers."""
+    def mac(self, written: bytes) -> bytes:
+        """Return what shows later processes of this home that one of them wrote what no checkpoint covers.
+
+        Of a record that is its hash, and of what is only noted a text, which is longer than any hash.
+        """
         mac = self._mac.copy()  # beginning with the key each time looks its algorithm up each time
-        mac.update(record_hash)
+        mac.update(written)
         return mac.digest()
 
-    def wrote(self, record_hash: bytes, mac: bytes) -> bool:
-        """Tell whether a record, and so every record it is linked to, was written with the key of this home."""
-        return hmac.compare_digest(self.mac(record_hash), mac)
+    def wrote(self, written: bytes, mac: bytes) -> bool:
+        """Tell whether a note, or a record and so every record it is linked to, is from the key of this home."""
+        return hmac.compare_digest(self.mac(written), mac)
 
     def sign_checkpoint(self, checkpoint: Checkpoint) -> str:
         """Return a checkpoint as a signed note."""

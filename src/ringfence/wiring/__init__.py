@@ -19,7 +19,7 @@ from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.clock import SystemClock
 from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
-from ringfence.database.sqlite import DATABASE_NAME
+from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
 from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InternalError
 from ringfence.executors.cells import CodeOrCell
@@ -217,7 +217,7 @@ def make_journal(settings: Settings, database: Database, clock: Clock) -> Journa
         room=(lambda: None) if elsewhere else (lambda: require_room(home)),
         in_thread=elsewhere,
         ends_on_disk=waits_for_disk(home),
-        noted=None if elsewhere else Noted(home / DATABASE_NAME),
+        noted=Noted(home / DATABASE_NAME, database.could_write) if isinstance(database, SqliteDatabase) else None,
         **told,
     )
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Callable
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ class Process:
 
     def __init__(self, home: Path, **options: Any) -> None:
         self.database = SqliteDatabase.in_home(home)
-        noted = Noted(home / DATABASE_NAME)
+        noted = Noted(home / DATABASE_NAME, self.database.could_write)
         signer = Signer.in_home(home)
         self.journal = Journal(self.database, lambda: signer, SystemClock(), NAMES, noted=noted, **options)
 
@@ -53,6 +55,7 @@ class Process:
 
     def die(self) -> None:
         """Let the locks go, as the kernel does, and write nothing more."""
+        self.journal._queue.clear()
         self.database.close()
 
 
@@ -130,6 +133,113 @@ def test_what_was_filed_before_the_process_died_is_not_filed_again(tmp_path: Pat
     assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
 
 
+def test_an_end_that_was_only_noted_by_a_process_that_died_is_filed(tmp_path: Path) -> None:
+    dead = Process(tmp_path)
+
+    async def write() -> tuple[str, str]:
+        begin = await noted_in(dead)
+        await dead.journal.end(ended(begin))  # its result may be told
+        assert of(begin["exec_id"], tmp_path) == []
+        dead.die()
+        return begin["exec_id"], "cancelled"
+
+    exec_id, reason = asyncio.run(write())
+    heir = Process(tmp_path)
+    asyncio.run(heir.live())
+    heir.journal.close()
+    assert of(exec_id, tmp_path) == [(records.BEGIN, None), (records.END, reason)]
+    assert verified(tmp_path).is_proven
+
+
+def test_the_end_of_an_older_run_is_not_that_of_the_next_one_in_its_slot(tmp_path: Path) -> None:
+    dead = Process(tmp_path)
+
+    async def write() -> list[str]:
+        await dead.live()
+        names = []
+        for _ in range(64 + 1):
+            begin = begun()
+            await dead.journal.note(begin)
+            await dead.journal.on_disk()
+            names.append(begin["exec_id"])
+            if len(names) <= 64:
+                await dead.journal.end(ended(begin))
+                await asyncio.sleep(0)
+                await dead.journal.on_disk()
+        return names
+
+    names = asyncio.run(write())
+    dead.die()
+    heir = Process(tmp_path)
+    asyncio.run(heir.live())
+    heir.journal.close()
+    assert [of(name, tmp_path)[1:] for name in names] == [[(records.END, "cancelled")]] * 64 + [
+        [(records.END, "orphaned")]
+    ]
+
+
+def test_what_is_filed_and_on_the_disk_is_no_longer_noted(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+
+    async def write() -> str:
+        begin = await noted_in(process)
+        await process.journal.end(ended(begin))
+        await asyncio.sleep(0)
+        await process.journal.on_disk()
+        exec_id: str = begin["exec_id"]
+        return exec_id
+
+    exec_id = asyncio.run(write())
+    with process.database.transaction() as cursor:  # as if it had been pruned since
+        cursor.execute("DELETE FROM journal_exec WHERE exec_id = ?", (exec_id,))
+    process.die()
+    heir = Process(tmp_path)
+    asyncio.run(heir.live())
+    heir.journal.close()
+    assert [kind for kind, _ in of(exec_id, tmp_path)] == [records.BEGIN, records.END]
+
+
+def test_a_slot_is_not_written_again_before_the_disk_has_what_was_filed_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(tmp_path)
+    let = threading.Event()
+
+    async def write() -> int:
+        begin = await noted_in(process)
+        sync = process.database.sync
+        monkeypatch.setattr(process.database, "sync", lambda: (let.wait(), sync()))
+        await process.journal.end(ended(begin))
+        await asyncio.sleep(0)
+        assert [kind for kind, _ in of(begin["exec_id"], tmp_path)] == [records.BEGIN, records.END]
+        await process.journal.note(begun())
+        return slots_of(tmp_path).read_bytes().count(begin["exec_id"].encode())
+
+    assert asyncio.run(write()) > 0
+    let.set()
+    process.journal.close()
+
+
+def test_a_file_that_somebody_holds_is_seen_before_a_result_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(tmp_path)
+    monkeypatch.setattr(process.database, "_wait_seconds", 0.05)
+
+    async def write() -> None:
+        await process.live()
+        with contextlib.closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            begin = begun()
+            await process.journal.note(begin)
+            await asyncio.sleep(0)
+            with pytest.raises(Unavailable, match="held by somebody else"):
+                await process.journal.end(ended(begin))
+
+    asyncio.run(write())
+    process.journal.close()
+
+
 def test_a_run_that_lasts_is_found_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 0.0)
     filed = asyncio.Event()
@@ -152,9 +262,9 @@ def test_a_run_that_lasts_is_found_while_it_runs(tmp_path: Path, monkeypatch: py
 
 def _forged(line: bytes) -> bytes:
     mac, _, text = line.partition(b" ")
-    said = json.loads(text)
-    said["begin"]["exec_id"] = "ex_forged"
-    return mac + b" " + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    term, brace, said = text.partition(b"{")
+    forged = json.loads(brace + said) | {"exec_id": "ex_forged"}
+    return mac + b" " + term + json.dumps(forged, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _torn(line: bytes) -> bytes:
@@ -200,19 +310,31 @@ def test_an_old_note_is_not_filed_in_a_later_term(tmp_path: Path) -> None:
     assert of(exec_id, tmp_path) == []
 
 
+@contextlib.asynccontextmanager
+async def unwritable(process: Process, how: Any, *, is_seen: bool) -> AsyncIterator[None]:
+    """Have every transaction of a process fail, which it may or may not see while a run goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process.database, "transaction", how)
+        if is_seen:
+            process.journal._is_free = False
+        with pytest.raises(Unavailable) if is_seen else contextlib.nullcontext():
+            yield
+        await asyncio.sleep(0)  # what was only noted is to be filed now
+        with pytest.raises(Unavailable):  # and nothing else begins before it is
+            await process.journal.note(begun())
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
 def test_what_happened_is_owed_with_its_beginning_while_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool
 ) -> None:
     monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
     process = Process(tmp_path)
 
     async def write() -> str:
         begin = await noted_in(process)
-        transaction = process.database.transaction
-        monkeypatch.setattr(process.database, "transaction", _refusing)
-        with pytest.raises(Unavailable):
+        async with unwritable(process, _refusing, is_seen=is_seen):
             await process.journal.end(ended(begin))
-        monkeypatch.setattr(process.database, "transaction", transaction)
         await process.live()
         exec_id: str = begin["exec_id"]
         return exec_id
@@ -226,8 +348,9 @@ def _refusing(_wait: float | None = None, *, on_disk: bool = True) -> Any:
     raise Unavailable(f"no, whether {on_disk} or not")
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
 def test_a_transaction_that_was_kept_after_all_is_not_written_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool
 ) -> None:
     monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
     process = Process(tmp_path)
@@ -241,10 +364,8 @@ def test_a_transaction_that_was_kept_after_all_is_not_written_twice(
 
     async def write() -> str:
         begin = await noted_in(process)
-        monkeypatch.setattr(process.database, "transaction", kept_and_denied)
-        with pytest.raises(Unavailable):
+        async with unwritable(process, kept_and_denied, is_seen=is_seen):
             await process.journal.end(ended(begin))
-        monkeypatch.setattr(process.database, "transaction", transaction)
         await process.live()
         exec_id: str = begin["exec_id"]
         return exec_id

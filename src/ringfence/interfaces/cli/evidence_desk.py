@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.clock import SystemClock
-from ringfence.database.sqlite import DATABASE_NAME
+from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
 from ringfence.dataclass import dataclass
-from ringfence.errors import InvalidRequest
+from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence.sealing import read_record, record_hash
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.interfaces.cli.render import one_line
@@ -35,6 +35,7 @@ class Desk:
         """Nothing is opened yet."""
         self.home = home
         self.now_ms = SystemClock().now_ms()
+        self._is_settled = False
 
     @cached_property
     def database(self) -> Database:
@@ -56,9 +57,28 @@ class Desk:
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """Open the journal as it is now."""
+        """Open the journal as it is now; what killed processes left is set right first, as the next run would."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._settle_the_dead()
         with reading(self.database) as reader:
             yield reader
+
+    def _settle_the_dead(self) -> None:
+        if not isinstance(self.database, SqliteDatabase):
+            return  # there everything is filed before it is told
+        from ringfence.journal.noted import Noted
+
+        noted = Noted(self.home / DATABASE_NAME, self.database.could_write)
+        with self.reading() as reader:
+            have_noted = [log for log in reader.logs() if log.held and noted.is_kept_of(log.number)]
+        if not have_noted or not self.dead_logs(have_noted):
+            return
+        from ringfence.journal import recovery
+        from ringfence.journal.signer import Signer
+
+        with suppress(Unavailable), self.database.transaction() as cursor:  # an auditor's copy need not be writable
+            recovery.settle_the_dead(cursor, self.now_ms, Signer.in_home(self.home), noted)
 
     def dead_logs(self, logs: Iterable[Log]) -> set[int]:
         """Return the numbers of those logs that nobody writes any more: what is open in them will not end by itself."""
