@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.isolation.linux.seccomp.numbers import machine_named
-from ringfence.isolation.linux.steps import ANY, AT_FDCWD, Blank, Code, Steps, numbers
+from ringfence.isolation.linux.steps import ANY, AT_FDCWD, Code, Steps, numbers
 
 MACHINES = ("x86_64", "aarch64")
 
@@ -90,47 +90,6 @@ def test_an_argument_and_an_answer_can_be_put_in_later(code: Code) -> None:
     steps.expect(row, 4)
     steps.run()
     assert os.read(reader, 9) == b"abcd"
-    os.close(reader)
-    os.close(writer)
-
-
-def test_bytes_are_put_in_where_there_is_room_for_them(code: Code) -> None:
-    reader, writer = os.pipe()
-    steps = Steps(code)
-    room, other = Blank(5), Blank(8)
-    steps.add("write", writer, room, 5, expect=5)
-    steps.add("write", writer, other, 8, expect=8)
-    for first, second in ((b"abcde", b"12345678"), (b"xy", b"9")):
-        steps.fill(room, first)
-        steps.fill(other, second)
-        steps.run()
-        assert os.read(reader, 99) == first.ljust(5, b"\0") + second.ljust(8, b"\0")
-    with pytest.raises(ValueError, match="6 bytes where there is room for 5"):
-        steps.fill(room, b"abcdef")
-    os.close(reader)
-    os.close(writer)
-
-
-def test_the_sheet_of_a_list_makes_its_copy_in_a_fork_do_the_same(code: Code) -> None:
-    reader, writer = os.pipe()
-    steps = Steps(code)
-    room = Blank(8)
-    row = steps.add("write", writer, room, 0)
-    sheet = steps.sheet()
-    cast = bytes(sheet)
-    steps.fill(room, b"changed")
-    steps.set(row, 2, 7)
-    steps.expect(row, 7)
-    said = bytes(sheet)
-    sheet[:] = cast
-    if os.fork() == 0:
-        try:
-            steps.sheet()[:] = said
-            steps.run()
-        finally:
-            os._exit(0)
-    os.wait()
-    assert os.read(reader, 99) == b"changed"
     os.close(reader)
     os.close(writer)
 

@@ -22,7 +22,6 @@ ANY = (1 << 63) - 1
 AT_FDCWD = -100
 _MOST_ARGUMENTS = 6
 _EXPECTED, _RESULT, _WIDTH = 7, 8, 9  # the longs of a row: number, arguments, these two
-_LONG = ctypes.sizeof(ctypes.c_long)
 
 # run(table, rows) answers how many rows were left. The one call that returns twice, clone, is for the anchor: there the
 # second return takes a session of its own, closes every descriptor (where the kernel has no call for all of them, the
@@ -167,15 +166,6 @@ def numbers(machine: str) -> dict[str, int]:
     return {**_NUMBERS[machine], **_COMMON}
 
 
-class Blank:
-    """Room for bytes that are only known before each run; it lies behind the rows, so that it travels with them."""
-
-    def __init__(self, size: int) -> None:
-        """Ask for so many bytes."""
-        self.size = size
-        self.offset = 0
-
-
 class Steps:
     """A list that is filled in once, given its last values before each run, and run in a child."""
 
@@ -185,20 +175,11 @@ class Steps:
         self._rows: list[list[int]] = []
         self._names: list[str] = []
         self._held: list[Any] = []
-        self._blanks: list[tuple[int, int, Blank]] = []
         self._table: ctypes.Array[ctypes.c_long] | None = None
 
-    def add(
-        self, call: str, *arguments: int | bytes | ctypes.Array[Any] | ctypes.Structure | Blank, expect: int = 0
-    ) -> int:
+    def add(self, call: str, *arguments: int | bytes | ctypes.Array[Any] | ctypes.Structure, expect: int = 0) -> int:
         """Append a call and return its row; objects are passed by address and kept alive."""
-        values = []
-        for place, argument in enumerate(arguments):
-            if isinstance(argument, Blank):
-                self._blanks.append((len(self._rows), place, argument))
-                values.append(0)
-            else:
-                values.append(argument if isinstance(argument, int) else self._address(argument))
+        values = [argument if isinstance(argument, int) else self._address(argument) for argument in arguments]
         values += [0] * (_MOST_ARGUMENTS - len(values))
         self._rows.append([self._code.numbers[call], *values, expect, 0])
         self._names.append(call)
@@ -211,16 +192,6 @@ class Steps:
     def expect(self, row: int, result: int) -> None:
         """Give one call the answer that is only known now."""
         self.table()[row * _WIDTH + _EXPECTED] = result
-
-    def fill(self, blank: Blank, data: bytes) -> None:
-        """Put `data` where there was room for it, and zeros behind it."""
-        if len(data) > blank.size:
-            raise ValueError(f"{len(data)} bytes where there is room for {blank.size}")
-        self.sheet()[blank.offset : blank.offset + blank.size] = data.ljust(blank.size, b"\0")
-
-    def sheet(self) -> memoryview:
-        """Return all that differs between two runs, as bytes; the same list in a fork of this process takes them in."""
-        return memoryview(self.table()).cast("B")
 
     def run(self) -> None:
         """Make the calls.
@@ -240,13 +211,7 @@ class Steps:
         """Return the list as the code reads it."""
         if self._table is None:
             flat = [value for row in self._rows for value in row]
-            end = len(flat) * _LONG
-            for blank in dict.fromkeys(blank for _, _, blank in self._blanks):
-                blank.offset = end
-                end += -(-blank.size // _LONG) * _LONG
-            self._table = (ctypes.c_long * (end // _LONG))(*flat)
-            for row, place, blank in self._blanks:
-                self.set(row, place, ctypes.addressof(self._table) + blank.offset)
+            self._table = (ctypes.c_long * len(flat))(*flat)
         return self._table
 
     def _address(self, data: bytes | ctypes.Array[Any] | ctypes.Structure) -> int:

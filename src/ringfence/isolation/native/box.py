@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import struct
 
 from ringfence.isolation.linux import kernel
-from ringfence.isolation.linux.steps import AT_FDCWD, Blank, Steps
+from ringfence.isolation.linux.steps import AT_FDCWD, Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Furnishing:
         `lower` is a detached tree for the work directory to lie over, on the number before.
         """
         self._steps = steps
-        self._hostname = Blank(_HOSTNAME_BYTES)
+        self._hostname = ctypes.create_string_buffer(_HOSTNAME_BYTES)
         steps.add("unshare", _NAMESPACES)
         self._naming = steps.add("sethostname", self._hostname)
         self._loopback_up(directory)
@@ -73,7 +74,7 @@ class Furnishing:
 
     def prepare(self, hostname: str, uid: int) -> None:
         """Put in what is this run's alone."""
-        self._steps.fill(self._hostname, hostname.encode())
+        self._hostname.value = hostname.encode()
         self._steps.set(self._naming, 1, len(hostname))
         for row in self._owned:
             self._steps.set(row, 2, uid)

@@ -1,19 +1,18 @@
 """The worker's way from the fork to its place: admitted to its cgroups, in its box, nobody, sealed.
 
-It runs no guest code. Its parent is a mold, which alone learns how it ends, so no exit status can be forged inside.
+It runs no guest code. Its parent is the zygote, which alone learns how it ends, so no exit status can be forged inside.
 """
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 
 from ringfence.isolation.linux import anchor, egress_door, kernel, sealed
 from ringfence.isolation.linux.sealed import Sealing
-from ringfence.isolation.linux.steps import AT_FDCWD, Blank, Steps
+from ringfence.isolation.linux.steps import AT_FDCWD, Steps
 from ringfence.isolation.linux.view import GUEST_ID
-from ringfence.isolation.native import box, mold
+from ringfence.isolation.native import box
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,16 +34,24 @@ _CAPABILITY_VERSION_3 = 0x2008_0522
 _MAP_BYTES = 32
 
 
+class Endpoints:
+    """The descriptors of one run, as the zygote received them."""
+
+    def __init__(self, fds: list[int]) -> None:
+        """In the order in which the host sends them."""
+        self.status, *self.inside = fds
+        """Where the end is told; then those that the worker takes along."""
+
+
 class Settling:
     """The steps of every worker of one kind."""
 
     def __init__(self, spec: dict[str, Any], sealing: Sealing) -> None:
         """List them; what differs from run to run is put in by `prepare`, before the fork."""
         self._steps = steps = Steps(sealing.code)
-        self._maps = Blank(_MAP_BYTES)
+        self._maps = ctypes.create_string_buffer(_MAP_BYTES)
         lower = _DIRECTORY if spec["layered"] else None
-        self.takes_along = self._take_along(spec["entrances"], layered=lower is not None)
-        """How many descriptors its mold has to receive for it."""
+        self._moved = self._take_along(spec["entrances"], layered=lower is not None)
         if lower is None:
             self._furnishing = box.Furnishing(steps, spec, None, _DIRECTORY)
         else:
@@ -67,22 +74,23 @@ class Settling:
             told.append(egress_door.open_up(steps, _FREE[len(told) - 1]))
         sealed.say_so(steps, spec, told)
         steps.add("close_range", _DIRECTORY, _NO_MORE, 0)
-        self.sheet = steps.sheet()
-        """What `prepare` changes, for a copy of this list in another process."""
+        steps.table()
 
-    def prepare(self, spec: dict[str, Any]) -> None:
+    def prepare(self, spec: dict[str, Any], ends: Endpoints) -> None:
         """Put in what is this run's alone."""
         steps = self._steps
         uid = spec["uid"]
         self._furnishing.prepare(spec["hostname"], uid)
+        for row, fd in zip(self._moved, ends.inside, strict=True):
+            steps.set(row, 0, fd)
         for row in self._ids:
             for argument in range(3):
                 steps.set(row, argument, uid)
-        maps = b"%d %d 1" % (GUEST_ID, uid)
-        steps.fill(self._maps, maps)
+        self._maps.value = b"%d %d 1" % (GUEST_ID, uid)
+        length = len(self._maps.value)
         for row in self._map_writes:
-            steps.set(row, 2, len(maps))
-            steps.expect(row, len(maps))
+            steps.set(row, 2, length)
+            steps.expect(row, length)
 
     def main(self, spec: dict[str, Any]) -> NoReturn:
         """Settle in the box; whatever fails is told to the host, never taken for the guest's."""
@@ -92,7 +100,7 @@ class Settling:
         except BaseException as error:  # noqa: BLE001  reported to the host, whatever it is
             sealed.report_failure(_JOB, "settling", error)
 
-    def _take_along(self, entrances: int, *, layered: bool) -> int:
+    def _take_along(self, entrances: int, *, layered: bool) -> list[int]:
         """Put the streams on 0, 1, 2, the job channel on 3, a lower tree on 4, close all else, and enter the cgroups.
 
         By its own hand: for a process that moves itself no other has to be held still. Moved by the host it would wait
@@ -101,16 +109,14 @@ class Settling:
         steps = self._steps
         first = _DIRECTORY + layered
         doors = range(first, first + entrances)
+        # received descriptors are above all these: the zygote's own fill the numbers below
         numbers = (_JOB, 0, 1, 2, *range(_DIRECTORY, first), *doors)
-        if max(numbers) >= mold.RECEIVED:
-            raise OSError(errno.EMFILE, f"a worker cannot enter {entrances} cgroups")
-        for received, number in enumerate(numbers, mold.RECEIVED + 1):  # the first of them is the pid namespace
-            steps.add("dup3", received, number, 0, expect=number)
+        rows = [steps.add("dup3", 0, number, 0, expect=number) for number in numbers]
         steps.add("close_range", first + entrances, _NO_MORE, 0)
         for number in doors:
             steps.add("write", number, b"0", 1, expect=1)
         steps.add("close_range", first, _NO_MORE, 0)
-        return len(numbers)
+        return rows
 
     def _become(self, *, takes_id: bool) -> None:
         """Take an id of this run alone, then a user namespace of its own that owns nothing but it."""
@@ -124,11 +130,10 @@ class Settling:
         self._map_writes = [self._write(path, self._maps) for path in (b"/proc/self/uid_map", b"/proc/self/gid_map")]
         self._write(b"/proc/self/oom_score_adj", b"1000")
 
-    def _write(self, path: bytes, data: bytes | Blank) -> int:
+    def _write(self, path: bytes, data: bytes | ctypes.Array[ctypes.c_char]) -> int:
         steps = self._steps
-        length = data.size if isinstance(data, Blank) else len(data)
         steps.add("openat", AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, expect=_FREE[0])
-        row = steps.add("write", _FREE[0], data, length, expect=length)
+        row = steps.add("write", _FREE[0], data, len(data), expect=len(data))
         steps.add("close", _FREE[0])
         return row
 

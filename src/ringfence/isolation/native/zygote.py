@@ -1,8 +1,8 @@
-"""The zygote: a warmed, empty-handed interpreter inside the template root that has workers forked and buries them.
+"""The zygote: a warmed, empty-handed interpreter inside the template root that forks the workers and buries them.
 
-It was exec'ed with an empty environment, is pid 1 of a pid namespace of its own, and never runs guest code. Its molds
-are the parents of every worker, so it alone learns how a guest ended, and no guest can see, signal or trace it. When it
-dies, the kernel takes every run with it; when the host goes away, its control channel ends and so does it.
+It was exec'ed with an empty environment, is pid 1 of a pid namespace of its own, and never runs guest code. It is the
+parent of every worker, so it alone learns how a guest ended, and no guest can see, signal or trace it. When it dies,
+the kernel takes every run with it; when the host goes away, its control channel ends and so does it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import socket
 
 from ringfence.isolation.linux import channel, interpreter, kernel, sealed
-from ringfence.isolation.native import mold, settle, template
+from ringfence.isolation.native import settle, template
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,61 +27,38 @@ _MAKES_A_KIND = (
     *("layered", "entrances", "anchor", "exec", "terminal", "egress"),
 )
 _MOST_KINDS = 16
+_FILLERS = 8
 
 
 class Run:
     """A box that is in use: its idle init, its worker, and whom to tell about the end."""
 
-    def __init__(self, init: int) -> None:
-        """Begin with the init, in the pid namespace that the next child of this process is born in."""
+    def __init__(self, init: int, worker: int, status: int) -> None:
+        """Open now whatever the end of the run will need: it must be told also when no more can be opened."""
         self.init = init
+        self.worker = worker
         self.told = False
-        self._born: tuple[mold.Mold, int] | None = None
         self._opened: list[int] = []
-
-    def populate(self, by: mold.Mold, spec: dict[str, Any], status: int, inside: list[int]) -> None:
-        """Have the worker forked, with copies of the descriptors `inside`; its end will be told on `status`.
-
-        Whatever that will need is opened now: it must be told also when no more can be opened.
-        """
-        self.status = self._keep(os.dup(status))
-        self.init_pidfd = self._keep(os.pidfd_open(self.init))
-        children = f"/proc/{self.init}/task/{self.init}/children"
-        self._children = self._keep(os.open(children, os.O_RDONLY | os.O_CLOEXEC))
-        # not by the init's pidfd: until it has begun its program it counts as this process, which is closed to others
-        processes = os.open("/proc/self/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            worker = by.birth(spec, processes, inside)
-        finally:
-            os.close(processes)
-        self._born = by, worker
-        self.worker_pidfd = self._keep(os.pidfd_open(worker))
+            self.status = self._keep(os.dup(status))
+            self.init_pidfd = self._keep(os.pidfd_open(init))
+            self.worker_pidfd = self._keep(os.pidfd_open(worker))
+            self._children = self._keep(os.open(f"/proc/{init}/task/{init}/children", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            self.release()
+            raise
 
     def _keep(self, fd: int) -> int:
         self._opened.append(fd)
         return fd
 
     def tell(self) -> None:
-        """Take the worker's end from its mold and pass it on."""
-        words = sealed.farewell(*self._reap(), self.left())
+        """Take the worker's end from the kernel and pass it on."""
+        _, wait_status, usage = os.wait4(self.worker, 0)
+        words = sealed.farewell(wait_status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss, self.left())
         with contextlib.suppress(OSError):  # the host no longer listens
             os.write(self.status, words)
         self.told = True
-
-    def _reap(self) -> tuple[int, float, float, int]:
-        if self._born is None:
-            raise ProcessLookupError("a run without a worker")
-        by, worker = self._born
-        self._born = None
-        return by.reap(worker)
-
-    def undo(self) -> None:
-        """Bury the processes of a box that could not be finished; the init last, since it waits for the other."""
-        os.kill(self.init, signal.SIGKILL)
-        if self._born is not None:
-            self._reap()
-        os.waitpid(self.init, 0)
-        self.release()
 
     def left(self) -> bytes:
         """Return the pids of the init's children, which all that lost its parent has become."""
@@ -119,7 +96,9 @@ class Zygote:
         self._waiting.register(control, select.EPOLLIN)
         self._runs: dict[int, Run] = {}
         """By the pidfd that tells of the next thing to happen to the run."""
-        self._molds: dict[tuple[str, ...], mold.Mold] = {}
+        self._settlings: dict[tuple[str, ...], settle.Settling] = {}
+        # so many are our own that what is received is above every number a worker gives its own
+        self._fillers = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(_FILLERS)]
 
     def serve(self) -> NoReturn:
         """Work until the host's end is closed."""
@@ -139,43 +118,42 @@ class Zygote:
                 self._spawn(spec, fds)
 
     def _spawn(self, spec: dict[str, Any], fds: list[int]) -> None:
-        status, *inside = fds
+        ends = settle.Endpoints(fds)
+        started: list[int] = []
         try:
-            run = self._start(spec, status, inside)
+            settling = self._settling(spec)
+            settling.prepare(spec, ends)
+            kernel.unshare(kernel.CLONE_NEWPID)
+            try:
+                started.append(os.posix_spawn(template.IDLE, ["init"], {}))
+                worker = os.fork()
+                if worker == 0:
+                    settling.main(spec)
+                started.append(worker)
+            finally:
+                kernel.setns(self._own_processes, kernel.CLONE_NEWPID)
+            run = Run(started[0], worker, ends.status)
         except OSError as error:
+            _end(started)
             channel.send(self._control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
         else:
             self._expect(run, run.worker_pidfd)
             channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd])
+            # what the end of a run will touch is copied now, after the fork, so that nobody waits for it then
+            sealed.farewell(0, 0.0, 0.0, 0, run.left())
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _start(self, spec: dict[str, Any], status: int, inside: list[int]) -> Run:
-        by = self._mold(spec)
-        kernel.unshare(kernel.CLONE_NEWPID)
-        try:
-            run = Run(os.posix_spawn(template.IDLE, ["init"], {}))
-            try:
-                run.populate(by, spec, status, inside)
-            except OSError:
-                run.undo()
-                raise
-        finally:
-            kernel.setns(self._own_processes, kernel.CLONE_NEWPID)
-        return run
-
-    def _mold(self, spec: dict[str, Any]) -> mold.Mold:
-        """Return the mold of workers like this one, cast for the first of them."""
+    def _settling(self, spec: dict[str, Any]) -> settle.Settling:
+        """Return the steps for workers like this one, listed once."""
         key = tuple(str(spec[name]) for name in _MAKES_A_KIND)
-        cast = self._molds.get(key)
-        if cast is None:
-            if len(self._molds) >= _MOST_KINDS:
-                for old in self._molds.values():
-                    old.retire()
-                self._molds.clear()
-            cast = self._molds[key] = mold.Mold(settle.Settling(spec, self._sealing), spec)
-        return cast
+        settling = self._settlings.get(key)
+        if settling is None:
+            if len(self._settlings) >= _MOST_KINDS:
+                self._settlings.clear()
+            settling = self._settlings[key] = settle.Settling(spec, self._sealing)
+        return settling
 
     def _expect(self, run: Run, pidfd: int) -> None:
         self._runs[pidfd] = run
@@ -193,3 +171,11 @@ class Zygote:
             run.release()
         else:
             self._expect(run, run.init_pidfd)
+
+
+def _end(started: list[int]) -> None:
+    """Bury the processes of a box that could not be finished; the init last, since it waits for the others."""
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+    for pid in reversed(started):
+        os.waitpid(pid, 0)
