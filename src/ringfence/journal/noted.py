@@ -54,8 +54,8 @@ class Noted:
         self._taken: dict[str, int] = {}
         self._ended: set[str] = set()
         self._filed: list[int] = []
-        self._number = 0
         self._term = b""
+        self._at = database
         self._file: tuple[int, int] | None = None
         self._is_new = False
         self._filings = 0
@@ -85,7 +85,7 @@ class Noted:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError:
             return
-        self._fd, self._number, self._term = fd, log.number, _term(log.log_id, log.term)
+        self._fd, self._at, self._term = fd, path, _term(log.log_id, log.term)
         try:
             # written once, so that a note changes no size and waits for no journal of the file system
             os.pwrite(fd, bytes(_SLOTS * _SLOT_BYTES), 0)
@@ -132,7 +132,7 @@ class Noted:
             return False
         try:
             # a file that somebody took away is written without complaint, and found by nobody
-            if _identity(os.lstat(self._path(self._number))) != self._file or os.pwrite(self._fd, line, at) < len(line):
+            if _identity(self._at.lstat()) != self._file or os.pwrite(self._fd, line, at) < len(line):
                 return False
         except OSError:  # then it is filed, and whoever waits for that is told what is wrong
             return False
@@ -190,7 +190,7 @@ class Noted:
         if self._fd is not None:
             self.close()
             with contextlib.suppress(OSError):  # what it says is known
-                self._path(self._number).unlink()
+                self._at.unlink()
 
     def close(self) -> None:
         """Let go of the file; what is noted stays for whoever takes over the log."""

@@ -88,7 +88,8 @@ def _damage_refused() -> Iterator[None]:
 def _is_ours(key: Signer, state: store.LogState) -> bool:
     # Whoever writes to the disk without the key can make a log that is whole and signed by nobody. Going on with
     # it, the next process would sign it for him: such a log is left alone, unproven, and another one is begun.
-    return state.size == 0 or key.wrote(state.last_hash, state.last_mac)
+    # So is one that is shorter than what was signed of it: what is written after the cut would hide where it is.
+    return state.size >= state.frontier_size and (state.size == 0 or key.wrote(state.last_hash, state.last_mac))
 
 
 def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer, happened: Collection[str]) -> Log:
