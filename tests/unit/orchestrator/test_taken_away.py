@@ -238,6 +238,24 @@ def test_with_everything_allowed_operations_of_every_kind_run() -> None:
     assert WITHOUT.keys() == set(KINDS) - {"FsHost", "SysGpu"}  # which take a person's word
 
 
+def nobody_gives(operation: Any) -> bool:
+    """Whether an operation is beyond the widest of policies, or none."""
+    if isinstance(operation, CodeRun):
+        lasting = any(ask.lasting or ask.name == "THIRD" for ask in operation.secrets)
+        unlisted = operation.language is Language.BASH  # whose script is no command of the list
+        return lasting or unlisted or 9000 in operation.ports or "c.com" in operation.domains
+    return (
+        getattr(operation, "path", "work/x") in ("", "../x", "/etc/passwd", "work/../../x")
+        or bool({"10.0.0.1", "127.0.0.1"}.intersection(hosts(operation)))
+        or getattr(operation, "tool", "ls") not in ("git", "ls")
+        or (getattr(operation, "width", None) or 0) > 1920
+    )
+
+
+def test_what_nobody_gives_does_not_run_where_everything_is_allowed() -> None:
+    assert [each for each in OPERATIONS if each not in RUNS] == [each for each in OPERATIONS if nobody_gives(each)]
+
+
 @pytest.mark.parametrize(("policy", "about"), BY_POLICY.values(), ids=BY_POLICY)
 def test_what_the_policy_takes_away_does_not_run_and_the_rest_does(policy: bytes, about: About) -> None:
     assert any(about(operation) for operation in RUNS)
