@@ -187,7 +187,7 @@ def in_gvisor(gvisor_image: None, tmp_path: Path, lab: EgressLab, monkeypatch: p
 def _named(*words: str) -> list[int]:
     """Return the processes below this one in whose command line one of `words` is."""
     found = []
-    for pid in descendants([os.getpid()]):
+    for pid in descendants((os.getpid(),)):
         with contextlib.suppress(OSError):
             if any(word in Path(f"/proc/{pid}/cmdline").read_text() for word in words):
                 found.append(pid)
