@@ -81,7 +81,6 @@ def test_a_rootless_docker_makes_boxes_that_strict_mode_refuses_where_it_has_no_
 def test_a_rootless_podman_makes_boxes_that_strict_mode_refuses_where_it_has_no_cgroups(user: OrdinaryUser) -> None:
     tarball = bare_image(user.directory)
     user.environment |= {
-        "STORAGE_DRIVER": "overlay",
         "RINGFENCE_DOCKER_COMMAND": "podman",
         "RINGFENCE_DOCKER_IMAGE": IMAGE,
         "RINGFENCE_DOCKER_BRING_PYTHON": "true",
@@ -146,8 +145,8 @@ def over_ssh(docker_engine: Engine) -> Iterator[tuple[dict[str, str], subprocess
 def test_an_engine_over_ssh_is_elsewhere_and_one_that_is_cut_off_is_told_in_one_line(
     over_ssh: tuple[dict[str, str], subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    words: dict[str, Any]
-    words, server = over_ssh
+    words: dict[str, Any] = {**over_ssh[0]}
+    server = over_ssh[1]
     (tmp_path / "data.txt").write_text("given")
     program = "print(open('/workspace/inputs/data.txt').read()); open('/output/a', 'w').write('b')"
     run = ("--isolation", "docker", "--input", str(tmp_path / "data.txt"), "-c", program)
