@@ -104,6 +104,8 @@ def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databa
     opened = Databases(tmp_path, url)
     yield opened
     opened.close()
+    if url is not None:
+        request.getfixturevalue("postgres").drop(url)
 
 
 # --- what a test needs: each check returns why it cannot be had, or None ---

@@ -18,8 +18,7 @@ from ringfence.dataclass import dataclass
 from ringfence.evidence.records import Members
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal import recovery, store
-from ringfence.journal.journal import Checkpoints
-from ringfence.journal.log import Draft
+from ringfence.journal.log import Checkpoints, Draft
 from ringfence.journal.signer import Signer
 from ringfence.operation import CodeRun, Language
 from ringfence.outcome import ExecutionResult, Status

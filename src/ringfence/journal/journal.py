@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ringfence.dataclass import dataclass
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.journal import recovery, store
 from ringfence.journal.disk import Disk
 from ringfence.journal.line import Entry, Waiting, tell, unattended
-from ringfence.journal.log import Draft, Log, Written
+from ringfence.journal.log import Checkpoints, Draft, Log, Written
 from ringfence.journal.noted import Noted
 
 if TYPE_CHECKING:
@@ -35,14 +34,6 @@ _JUST_NOW = 0.05
 _GATHERING_SECONDS = 0.005
 _A_MOMENT = 0.05
 _LIVES_ON = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """When the log is signed: after so many records, or so long after the first that no checkpoint covers."""
-
-    every: int = 1024
-    seconds: float = 60.0
 
 
 _USUAL = Checkpoints()
@@ -301,8 +292,9 @@ class Journal:
             self._write_in_thread()
 
     def _in_a_crowd(self) -> bool:
-        """Whether so many records came just now that the next is not far."""
-        return len(self._lately) == _A_CROWD and time.monotonic() - self._lately[0] < _JUST_NOW
+        """Whether so many run, and so many records came just now, that the next is not far; few wait for each other."""
+        came = len(self._lately) == _A_CROWD and time.monotonic() - self._lately[0] < _JUST_NOW
+        return came and self._open_runs() >= _A_CROWD
 
     def _write_all(self) -> None:
         while self._queue:

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from ringfence.journal.signer import Signer
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """When a log is signed: after so many records, or so long after the first that no checkpoint covers."""
+
+    every: int = 1024
+    seconds: float = 60.0
+
+
 class Written(NamedTuple):
     """A record with the place it was given."""
 

@@ -24,7 +24,8 @@ from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence import records
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal import store
-from ringfence.journal.journal import Checkpoints, Journal
+from ringfence.journal.journal import Journal
+from ringfence.journal.log import Checkpoints
 from ringfence.journal.signer import Signer
 
 NAMES = TimeOrdered()
