@@ -191,6 +191,16 @@ async def use_a_session_that_is_over(manager: SandboxManager) -> None:
     await manager.run_cell(session.process_id, "1")
 
 
+def end_a_session_from_within(home: Path) -> Told:
+    async def go() -> Told:
+        async with SandboxManager("s", home=home, pool_size=0) as manager:
+            session = await manager.start_interpreter()
+            ended = await manager.run_cell(session.process_id, "import os; os._exit(0)")
+        return Told(str(ended.error_code), str(ended.reason))
+
+    return asyncio.run(go())
+
+
 async def write_down_too_much(manager: SandboxManager) -> None:
     journal = manager.engine.journal
     assert journal is not None
@@ -255,6 +265,7 @@ CAUSES: dict[Pair, Callable[[Path], Told]] = {
     (INVALID, "bundle_damaged"): verify(b'{"payloadType":"application/vnd.in-toto+json","payload":"","signatures":[]}'),
     (INVALID, "isolation_too_weak"): ask_for_a_weak_box,
     (INVALID, "input_closed"): by_manager(feed_a_closed_input),
+    (FAILED, "session_over"): end_a_session_from_within,
     (INVALID, "session_over"): by_manager(use_a_session_that_is_over),
     (INVALID, "is_a_directory"): by_manager(read_a_directory),
     (INVALID, "not_a_directory"): by_manager(list_a_file),
