@@ -237,7 +237,9 @@ async def test_a_worker_that_died_while_parked_is_lost_and_not_the_guests_failur
     try:
         pidfd = os.pidfd_open(worker.init_pid)
         os.kill(worker.init_pid, signal.SIGKILL)
-        select.select([pidfd], [], [])
+        gone = select.poll()
+        gone.register(pidfd, select.POLLIN)
+        gone.poll()
         os.close(pidfd)
         with pytest.raises(WorkerLost):
             await worker.run(Job(Language.PYTHON, "print(1)", (), {}, b"", Limits()), None)

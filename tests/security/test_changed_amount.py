@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.security.held_project import manager, seen, written
 
-from ringfence import SandboxManager, Status
+from ringfence import Status
 from ringfence.errors import CapabilityBlocked
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(25)]
@@ -52,21 +53,7 @@ LITTLE = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / "bound.yaml").write_text(f"policies: {{default: {{{BOUND}}}}}\n")
-    (tmp_path / "open.yaml").write_text("policies: {}\n")
-    return tmp_path
-
-
-def manager(home: Path, policy: str = "bound") -> SandboxManager:
-    return SandboxManager("p", home=home / "home", policy_file=home / f"{policy}.yaml", pool_size=1)
-
-
-def seen(home: Path) -> dict[str, object]:
-    root = home / "home/workspace/projects/p/work"
-    return {
-        str(path.relative_to(root)): (path.lstat().st_mode, path.lstat().st_ino, path.lstat().st_ctime_ns)
-        for path in sorted(root.rglob("*"))
-    }
+    return written(tmp_path, BOUND)
 
 
 @pytest.mark.parametrize("program", TOO_MUCH.values(), ids=TOO_MUCH)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.security.held_project import manager, seen, written
 
-from ringfence import SandboxManager, Status
+from ringfence import Status
 from ringfence.errors import CapabilityBlocked
 from ringfence.operation.brokered import FsDelete, FsMkdir, FsWrite
 
@@ -57,21 +58,7 @@ ELSEWHERE = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / "denied.yaml").write_text("policies: {default: {denied_changes: ['.git/**']}}\n")
-    (tmp_path / "open.yaml").write_text("policies: {}\n")
-    return tmp_path
-
-
-def manager(home: Path, policy: str = "denied") -> SandboxManager:
-    return SandboxManager("p", home=home / "home", policy_file=home / f"{policy}.yaml", pool_size=1)
-
-
-def seen(home: Path) -> dict[str, object]:
-    root = home / "home/workspace/projects/p/work"
-    return {
-        str(path.relative_to(root)): (path.lstat().st_mode, path.lstat().st_ino, path.lstat().st_ctime_ns)
-        for path in sorted(root.rglob("*"))
-    }
+    return written(tmp_path, "denied_changes: ['.git/**']")
 
 
 @pytest.mark.parametrize("program", HOSTILE.values(), ids=HOSTILE)
@@ -129,7 +116,7 @@ async def test_another_case_is_the_same_name_and_no_broker_goes_round_it(home: P
 
 
 async def test_a_whole_tree_above_it_cannot_be_taken_away(home: Path) -> None:
-    (home / "denied.yaml").write_text("policies: {default: {denied_changes: ['a/b/keep', '**/secret.key']}}\n")
+    (home / "held.yaml").write_text("policies: {default: {denied_changes: ['a/b/keep', '**/secret.key']}}\n")
     async with manager(home, "open") as before, manager(home) as held:
         begin = "import os; os.makedirs('a/b'); open('a/b/keep', 'w').write('1'); open('a/secret.key', 'w').write('2')"
         assert (await before.execute_code(code=begin)).success
@@ -167,7 +154,7 @@ async def test_a_run_that_asks_cannot_reach_its_own_proposal_or_another(home: Pa
 
 
 async def test_a_policy_that_asks_cannot_be_talked_out_of_it(home: Path) -> None:
-    (home / "denied.yaml").write_text("policies: {default: {commit: ask}}\n")
+    (home / "held.yaml").write_text("policies: {default: {commit: ask}}\n")
     async with manager(home) as held:
         for commit in (None, "always", "ask"):
             result = await held.execute_code(code="open('a', 'w').write('x')", commit=commit)

@@ -308,8 +308,9 @@ class Journal:
             self._write_in_thread()
 
     def _in_a_crowd(self) -> bool:
-        """Whether so many records came just now that the next is not far."""
-        return len(self._lately) == _A_CROWD and time.monotonic() - self._lately[0] < _JUST_NOW
+        """Whether so many run, and so many records came just now, that the next is not far; few wait for each other."""
+        came = len(self._lately) == _A_CROWD and time.monotonic() - self._lately[0] < _JUST_NOW
+        return came and self._open_runs() >= _A_CROWD
 
     def _write_all(self) -> None:
         while self._queue:

@@ -59,11 +59,12 @@ def read_policy_file(path: str) -> bytes:
     Raises:
         InvalidRequest: It cannot be read.
     """
+    from ringfence.authority.yaml_tree import MAX_BYTES
     from ringfence.errors import InvalidRequest
-    from ringfence.stores.policy_file import PolicyFile
 
     try:
-        return PolicyFile(path).read()
+        with Path(path).open("rb") as file:  # which may be a pipe: it is read once
+            return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InvalidRequest(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
