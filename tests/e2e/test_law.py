@@ -240,6 +240,26 @@ async def test_the_signature_of_a_token_is_checked_once_however_often_it_is_show
 
 
 @pytest.mark.needs("biscuit")
+async def test_operations_in_one_call_spend_its_calls_and_none_more_runs(
+    desk: Callable[..., str], tmp_path: Path
+) -> None:
+    token = desk("grant", "issue", "--tool", "file_write", "--call", "c1", "--budget", "calls=2")
+    async with SandboxManager("s", home=tmp_path, pool_size=0) as manager:
+        async with manager.under(token, call_id="c1") as governed:
+            for name in ("a", "b"):
+                await governed.perform(FsWrite(f"work/{name}", b"x"))
+            with pytest.raises(QuotaExceeded) as refusal:
+                await governed.perform(FsWrite("work/c", b"x"))
+            assert refusal.value.reason == "calls"
+            # also all at once, and refused ones cost nothing that comes back
+            refused = await asyncio.gather(
+                *(governed.perform(FsWrite(f"work/d{at}", b"x")) for at in range(3)), return_exceptions=True
+            )
+            assert [type(each) for each in refused] == [QuotaExceeded] * 3
+        assert {entry["name"] for entry in (await manager.perform(FsList("work"))).out["entries"]} == {"a", "b"}
+
+
+@pytest.mark.needs("biscuit")
 async def test_a_revoked_grant_stops_in_the_middle_of_its_call(desk: Callable[..., str], tmp_path: Path) -> None:
     token = issued(desk)
     async with SandboxManager(home=tmp_path) as manager, manager.under(token, call_id="c1") as governed:
