@@ -81,6 +81,28 @@ async def test_a_changed_policy_counts_from_the_next_call_on_and_a_broken_one_ch
         assert (await manager.execute_code("python", "print(1)")).success
 
 
+async def test_a_program_that_steps_into_a_project_takes_no_policy_and_no_home_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the documents' own example, the policy is named without saying where it lies."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for place, languages in ((ours, "[javascript]"), (theirs, "[python]")):
+        place.mkdir()
+        rewrite(
+            place / "sandbox_policy.yaml", f"policies: {{tools: {{code_run: {{supported_languages: {languages}}}}}}}\n"
+        )
+    monkeypatch.chdir(ours)
+    async with SandboxManager(policy_file="sandbox_policy.yaml", home="home", pool_size=0) as manager:
+        monkeypatch.chdir(theirs)
+        with pytest.raises(Denied):
+            await manager.execute_code("python", "print('RAN')")
+        # nor is another manager, which does mean the one of the project, taken for this one
+        async with SandboxManager(policy_file="sandbox_policy.yaml", home="home", pool_size=0) as other:
+            assert (await other.execute_code("python", "print(1)")).success
+        with pytest.raises(Denied):
+            await manager.execute_code("python", "print('RAN')")
+
+
 async def test_isolation_that_is_not_here_is_refused_and_nothing_weaker_taken(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("policies: {default: {isolation: microvm}}\n")
