@@ -23,8 +23,8 @@ class PolicyFile:
     """Implements `authority.policy_source.PolicyText`."""
 
     def __init__(self, path: Path | str) -> None:
-        """Nothing is opened yet."""
-        self._path = Path(path)
+        """Nothing is opened yet; where a relative path leads to is settled now, whoever changes directory later."""
+        self._path = Path(path).absolute()
         self.name = str(path)
         self.alone = threading.Lock()
 

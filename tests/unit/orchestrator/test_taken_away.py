@@ -20,9 +20,9 @@ from ringfence.capability.capabilities import Capabilities
 from ringfence.capability.denials import NO_DENIALS, Denials
 from ringfence.capability.form import KINDS
 from ringfence.capability.net import NetHttp
-from ringfence.errors import RingfenceError
+from ringfence.errors import CapabilityBlocked, Denied, RingfenceError, ToolDenied
 from ringfence.operation import CodeRun, Language
-from ringfence.operation.brokered import BrowserScreenshot
+from ringfence.operation.brokered import BrowserScreenshot, FsRead
 from ringfence.testing import orchestrator_over
 
 About = Callable[[Any], bool]
@@ -60,6 +60,7 @@ def running(
     tools: tuple[str, str] = (TOOL, TOOL),
     role: str = "r",
     denied: Denials = NO_DENIALS,
+    suppressed: tuple[type[RingfenceError], ...] = (RingfenceError,),
 ) -> list[Any]:
     """Return those of the operations that get as far as an executor."""
     recorders = [Recorder(domain) for domain in DOMAINS]
@@ -71,7 +72,7 @@ def running(
     async def each() -> list[Any]:
         ran = []
         for operation in operations:
-            with contextlib.suppress(RingfenceError):
+            with contextlib.suppress(*suppressed):
                 await pipeline.run(operation, profile, session_id="s")
                 ran.append(operation)
         return ran
@@ -268,3 +269,20 @@ def test_what_grant_or_manifest_takes_away_does_not_run_and_the_rest_does(
 ) -> None:
     assert any(about(operation) for operation in RUNS)
     assert running(document(), RUNS, **changed) == [each for each in RUNS if not about(each)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed", "told"),
+    [
+        (document(), {"granted": Capabilities()}, (Denied.code, "not_granted")),
+        (document(), {"declared": Capabilities()}, (ToolDenied.code, "manifest_mismatch")),
+        (document({"allowed_paths": ["/workspace/work"]}), {}, (CapabilityBlocked.code, "path")),
+        (document({"denied_paths": ["/workspace/inputs"]}), {}, (CapabilityBlocked.code, "blacklist")),
+        (document(), {"expires_at": NOW}, (Denied.code, "expired")),
+        (document(), {"role": "barred"}, (ToolDenied.code, "tool_denied")),
+    ],
+)
+def test_each_says_no_in_its_own_name(policy: bytes, changed: dict[str, Any], told: tuple[str, str]) -> None:
+    with pytest.raises(Denied) as refused:
+        running(policy, [FsRead("inputs/x")], suppressed=(), **changed)
+    assert (refused.value.code, refused.value.reason) == told
