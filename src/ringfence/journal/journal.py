@@ -34,8 +34,6 @@ _A_CROWD = 8
 _JUST_NOW = 0.05
 _GATHERING_SECONDS = 0.005
 _A_MOMENT = 0.05
-
-
 _USUAL = Checkpoints()
 
 
@@ -123,7 +121,7 @@ class Journal:
         self._unfiled[exec_id], self._is_free = Entry(ev, documents, is_noted=True), False
         self._disk.committed()
         loop = asyncio.get_running_loop()
-        loop.call_soon(self._prepare_end)
+        loop.call_soon(self._prepare_end, noted, exec_id)
         loop.call_later(_A_MOMENT, self._file, exec_id)
 
     async def begin(self, ev: Members, documents: Sequence[Document] = ()) -> None:
@@ -219,11 +217,13 @@ class Journal:
         else:
             self._noted.sync(self._database.sync)
 
-    def _prepare_end(self) -> None:
+    def _prepare_end(self, noted: Noted, exec_id: str) -> None:
         """While the run goes on: have the disk take its beginning, and look whether its end can be filed afterwards."""
         self._disk.call()
-        if self._noted is not None and self._keeps_nobody_waiting():
-            self._is_free = self._noted.could_file()
+        if not noted.is_there():
+            self._file(exec_id)
+        elif self._keeps_nobody_waiting():
+            self._is_free = noted.could_file()
 
     def _note_end(self, end: Members) -> bool:
         """Note how a run ended and file it when its result has been told; False where that could not be done then."""

@@ -109,6 +109,13 @@ class Noted:
             self._taken[begin["exec_id"]] = self._free.pop()
             return True
 
+    def is_there(self) -> bool:
+        """Whether our file lies at its name: one that was taken away is written without complaint, and never found."""
+        try:
+            return _identity(self._at.lstat()) == self._file
+        except OSError:
+            return False
+
     def note_end(self, end: Members, signer: Signer) -> bool:
         """Write an end beside its beginning; False where that is not noted, it does not fit or cannot be written.
 
@@ -131,8 +138,7 @@ class Noted:
         if len(line) > _LINE_BYTES:
             return False
         try:
-            # a file that somebody took away is written without complaint, and found by nobody
-            if _identity(self._at.lstat()) != self._file or os.pwrite(self._fd, line, at) < len(line):
+            if os.pwrite(self._fd, line, at) < len(line):
                 return False
         except OSError:  # then it is filed, and whoever waits for that is told what is wrong
             return False
