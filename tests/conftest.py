@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, postgres_server
+from tests import aio_client, container_engine, egress_lab, mcp_programs, net_lab, ordinary_user, postgres_server
 
 from ringfence.browser.chromium import find_chromium
 from ringfence.database.address import open_database
@@ -173,6 +173,19 @@ def _podman() -> str | None:
     return None if shutil.which("podman") else "podman is not installed"
 
 
+def _ordinary_user() -> str | None:
+    return ordinary_user.missing()
+
+
+def _rootlesskit() -> str | None:
+    return None if shutil.which("rootlesskit") else "rootlesskit is not installed"
+
+
+def _sshd() -> str | None:
+    absent = not Path("/usr/sbin/sshd").exists() or shutil.which("ssh") is None
+    return "openssh-server or openssh-client is not installed" if absent else None
+
+
 def _mcp_suites() -> str | None:
     return mcp_programs.missing()
 
@@ -218,6 +231,9 @@ CHECKS = {
     "bwrap": _bwrap,
     "docker": _docker,
     "podman": _podman,
+    "ordinary_user": _ordinary_user,
+    "rootlesskit": _rootlesskit,
+    "sshd": _sshd,
     "system_python": _system_python,
     "gvisor": _gvisor,
     "node": _node,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import container_engine
 from tests.command_line import told
 from tests.container_engine import Engine
 from tests.http_service import serving
@@ -83,6 +85,32 @@ def test_a_result_tells_what_it_was_made_from(lived: tuple[Path, dict[str, Any]]
     container = answer["isolation"]["container"]
     assert container["image_digest"].startswith("sha256:")
     assert [mount["mode"] for mount in container["mounts"]] == ["ro", "rw", "rw"]
+
+
+async def test_a_running_application_makes_containers_from_the_image_built_last_and_each_names_its_own(
+    docker_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGFENCE_DOCKER_IMAGE", "ringfence-again:tests")
+
+    def build(name: str) -> str:
+        (tmp_path / "which").write_text(name)
+        made = docker_engine.docker("create", container_engine.IMAGE).stdout.strip()
+        docker_engine.docker("cp", str(tmp_path / "which"), f"{made}:/which")
+        digest = docker_engine.docker("commit", made, "ringfence-again:tests").stdout.strip()
+        docker_engine.docker("rm", made)
+        return digest
+
+    images = {build("first"): "first"}
+    seen = []
+    async with SandboxManager(home=tmp_path / "home", isolation="docker", pool_size=1) as manager:
+        for number in range(4):
+            if number == 1:
+                images[await asyncio.to_thread(build, "second")] = "second"
+            result = await manager.execute(ExecutionRequest("print(open('/which').read(), end='')"))
+            seen.append(result.stdout)
+            end = end_of(tmp_path / "home", result.exec_id)
+            assert images[end["image_digest"]] == result.stdout  # also of one that was parked before
+    assert (seen[0], seen[-1]) == ("first", "second")
 
 
 async def test_a_simple_sandbox_has_a_container_for_every_execution(docker_engine: Engine, tmp_path: Path) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +17,10 @@ from tests.command_line import told
 from ringfence import SandboxManager
 from ringfence.errors import IsolationUnavailable
 from ringfence.facade import ExecutionRequest
+from ringfence.images import archive as archives
+from ringfence.images.recipe import Recipe
 from ringfence.isolation.gvisor import runsc
+from ringfence.isolation.gvisor.rootfs import unpack, unpacked
 
 pytestmark = [pytest.mark.needs("gvisor"), pytest.mark.usefixtures("gvisor_image")]
 
@@ -49,3 +58,59 @@ async def test_a_machine_without_runsc_refuses_with_the_fix_and_runs_nothing(
         with pytest.raises(IsolationUnavailable, match="runsc is not installed") as refusal:
             await manager.execute(ExecutionRequest("print(1)"))
     assert "apt-get install runsc" in str(refusal.value.fix)
+
+
+class Images:
+    """A cache of images of the test's own, on the file system of the real one."""
+
+    def __init__(self, cache: Path, made_from: Path) -> None:
+        self.cache, self._made_from = cache, made_from
+        self.known: dict[str, str] = {}
+
+    def build(self, name: str) -> None:
+        """Put another image there, as `ringfence image build` does; one file of it says which of them it is."""
+        aside = self.cache / "aside"
+        aside.mkdir()
+        with tarfile.open(aside / "draft.tar", "w") as tar:
+            tar.addfile(tarfile.TarInfo(name))
+        number = len(self.known)
+        kept = archives.keep(aside / "draft.tar", Recipe(), f"{number}" * 64, architecture="any", built_at=number)
+        rootfs = unpack(kept)
+        shutil.rmtree(rootfs.path)
+        subprocess.run(["cp", "-al", self._made_from, rootfs.path], check=True)
+        (rootfs.path / "which").write_text(name)
+        for path in (rootfs.path, kept.path, kept.path.with_suffix(".json")):
+            path.rename(self.cache / path.name)
+        aside.rmdir()
+        self.known[rootfs.digest] = name
+
+
+@pytest.fixture
+def images(gvisor_image: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Images]:
+    made_from = unpacked(archives.default_cache()).path
+    with tempfile.TemporaryDirectory(prefix=".tests-", dir=archives.default_cache().parent) as directory:
+        monkeypatch.setenv("XDG_CACHE_HOME", directory)
+        archives.default_cache().mkdir(mode=0o700, parents=True)
+        yield Images(archives.default_cache(), made_from)
+
+
+async def test_a_running_application_makes_boxes_from_the_image_built_last_and_each_names_its_own(
+    tmp_path: Path, images: Images
+) -> None:
+    images.build("first")
+    seen = []
+    async with SandboxManager(home=tmp_path, isolation="gvisor", pool_size=1) as manager:
+        for number in range(4):
+            if number == 1:
+                await asyncio.to_thread(images.build, "second")
+            result = await manager.execute(ExecutionRequest("print(open('/which').read(), end='')"))
+            assert result.isolation.container is not None
+            seen.append(result.stdout)
+            assert images.known[result.isolation.container.image_digest] == result.stdout  # also of one parked before
+            (end,) = (
+                each["record"]
+                for each in told(tmp_path, "evidence", "show", result.exec_id)["records"]
+                if each["record"]["type"] == "exec.end"
+            )
+            assert end["image_digest"] == result.isolation.container.image_digest
+    assert (seen[0], seen[-1]) == ("first", "second")

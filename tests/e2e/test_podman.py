@@ -17,6 +17,7 @@ from tests.command_line import told
 pytestmark = [pytest.mark.needs("podman", "root", "system_python"), pytest.mark.guarantee(29), pytest.mark.timeout(180)]
 
 IMAGE = "localhost/ringfence-bare:tests"
+WRITABLE = ("workspace/work", "workspace/artifacts", "home/sandbox", "tmp")
 LOOK = """
 import os, socket
 print(os.getuid(), socket.gethostname(), open('/proc/self/mountinfo').read().count('nr_inodes='))
@@ -27,20 +28,30 @@ except OSError as error:
 """
 
 
+def bare_image(directory: Path) -> Path:
+    """Make the tar of a root file system that has a shell, the directories of a run, and nothing else."""
+    tarball = directory / "bare.tar"
+    needed = subprocess.run(["ldd", "/bin/bash"], capture_output=True, text=True, check=True).stdout
+    with tarfile.open(tarball, "w", dereference=True) as tar:
+        files = ["/bin/bash", *re.findall(r"/\S+", needed)]
+        # a rootless engine would make directories that are not named for itself alone
+        above = {str(parent).lstrip("/") for path in files for parent in Path(path).parents} - {""}
+        owners = {**dict.fromkeys(sorted({*above, "workspace", "home"}), 0), **dict.fromkeys(WRITABLE, 1000)}
+        for path, owner in {".": 0, **owners}.items():
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, owner, owner
+            tar.addfile(entry)
+        for path in files:
+            tar.add(path)
+    return tarball
+
+
 @pytest.fixture(scope="module")
 def podman() -> Iterator[str]:
     """Give the command of a podman whose store is the test's own, with an image that has a shell and nothing else."""
     directory = Path(tempfile.mkdtemp(prefix="rf-podman-"))
     command = f"podman --root {directory}/root --runroot {directory}/run"
-    tarball = directory / "bare.tar"
-    needed = subprocess.run(["ldd", "/bin/bash"], capture_output=True, text=True, check=True).stdout
-    with tarfile.open(tarball, "w", dereference=True) as tar:
-        for path in ("/bin/bash", *re.findall(r"/\S+", needed)):
-            tar.add(path)
-        for path in ("workspace/work", "workspace/artifacts", "home/sandbox", "tmp"):
-            entry = tarfile.TarInfo(path)
-            entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, 1000, 1000
-            tar.addfile(entry)
+    tarball = bare_image(directory)
     made = subprocess.run(
         [*command.split(), "import", str(tarball), IMAGE], capture_output=True, text=True, check=False
     )

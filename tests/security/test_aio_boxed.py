@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from tests.security.test_read_only import *  # noqa: F403
 
 from ringfence import AIOSandboxPool, ExecutionRequest, PoolConfig, SandboxManager
 from ringfence.errors import IsolationUnavailable
-from ringfence.outcome import ExecutionResult
+from ringfence.outcome import ExecutionResult, OnOutput
 
 pytestmark = [  # type: ignore[assignment]  # in place of that of each of those modules
     pytest.mark.guarantee(1, 2, 3, 4, 5, 6, 31),
@@ -93,12 +94,17 @@ def backend() -> str:
 
 @pytest.fixture
 def box(backend: str, pool: AIOSandboxPool, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    home = tmp_path_factory.mktemp("home")
+    return make_box(pool, tmp_path_factory.mktemp("home"))
 
-    def run(program: str, **options: Any) -> ExecutionResult:
+
+def make_box(pool: AIOSandboxPool, home: Path) -> Run:
+    """Run a program in an instance of `pool`, through the public door."""
+
+    def run(program: str, *, on_output: OnOutput | None = None, **options: Any) -> ExecutionResult:
         async def once() -> ExecutionResult:
             async with SandboxManager(aio_pool=pool, home=home, security_mode="permissive", pool_size=0) as manager:
-                return await manager.execute(ExecutionRequest(program, **{"timeout": 20, **options}))
+                request = ExecutionRequest(program, **{"timeout": 20, **options})
+                return await manager.execute(request, on_output=on_output)
 
         return asyncio.run(once())
 

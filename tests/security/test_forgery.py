@@ -60,28 +60,28 @@ sys.exit(9)
     assert (result.exit_code, result.killed_by) == (9, None)
 
 
-@pytest.mark.parametrize(
-    ("program", "code"),
-    [
-        ("import os; [os.close(n) for n in (0, 1, 2)]; os._exit(5)", 5),
-        ("import os; os.dup2(0, 1); os.dup2(0, 2); os._exit(6)", 6),
-        ("import os; os.kill(os.getpid(), 9)", 137),
-        ("import os; os.kill(os.getpid(), 15)", 143),
-        ("import os; os.kill(os.getpid(), 40)", 168),
-        ("import os; os.abort()", 134),
-        ("import ctypes; ctypes.string_at(0)", 139),
-        ("import os; os._exit(0xABCD07)", 7),
-        ("import os\nos.killpg(0, 9)", 137),
-        ("import sys; sys.exit('said')", 1),
-        ("raise SystemExit(-1)", 255),
-        ("import contextlib, os\nwith contextlib.suppress(OSError): os.kill(1, 9)\nos._exit(3)", 3),
-        ("import contextlib, os\nwith contextlib.suppress(OSError): os.kill(1, 2)\nos._exit(4)", 4),
-        ("import os, sys; os.execv('/bin/false', ['false'])", 1),
-        ("import atexit, os; atexit.register(os._exit, 8)", 8),
-        ("import sys; sys.excepthook = None; raise ValueError", 1),
-        ("import builtins; builtins.BaseException = None; raise KeyboardInterrupt", 1),
-    ],
-)
+STATUSES = [
+    ("import os; [os.close(n) for n in (0, 1, 2)]; os._exit(5)", 5),
+    ("import os; os.dup2(0, 1); os.dup2(0, 2); os._exit(6)", 6),
+    ("import os; os.kill(os.getpid(), 9)", 137),
+    ("import os; os.kill(os.getpid(), 15)", 143),
+    ("import os; os.kill(os.getpid(), 40)", 168),
+    ("import os; os.abort()", 134),
+    ("import ctypes; ctypes.string_at(0)", 139),
+    ("import os; os._exit(0xABCD07)", 7),
+    ("import os\nos.killpg(0, 9)", 137),
+    ("import sys; sys.exit('said')", 1),
+    ("raise SystemExit(-1)", 255),
+    ("import contextlib, os\nwith contextlib.suppress(OSError): os.kill(1, 9)\nos._exit(3)", 3),
+    ("import contextlib, os\nwith contextlib.suppress(OSError): os.kill(1, 2)\nos._exit(4)", 4),
+    ("import os, sys; os.execv('/bin/false', ['false'])", 1),
+    ("import atexit, os; atexit.register(os._exit, 8)", 8),
+    ("import sys; sys.excepthook = None; raise ValueError", 1),
+    ("import builtins; builtins.BaseException = None; raise KeyboardInterrupt", 1),
+]
+
+
+@pytest.mark.parametrize(("program", "code"), STATUSES)
 def test_the_status_is_the_one_the_kernel_saw(box: Run, program: str, code: int) -> None:
     result = box(program)
     assert (result.exit_code, result.status, result.killed_by) == (code, Status.FAILED, None)

@@ -68,6 +68,8 @@ def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
     spec = _default_spec(settings)
     if backend.fixes_limits:
         spec = replace(spec, memory_bytes=settings.limits.memory_bytes, cpus=settings.limits.cpus)
+        # to start one of these keeps a processor busy for a good while: half of them are left to whoever runs
+        pool = replace(pool, refills_at_once=max(1, len(os.sched_getaffinity(0)) // 2))
     return Keeper(backend, pool, default=spec)
 
 

@@ -15,7 +15,12 @@ NOW = 10_000.0
 @st.composite
 def policies(draw: st.DrawFn) -> PoolPolicy:
     most = draw(st.integers(0, 12))
-    return PoolPolicy(min_idle=draw(st.integers(0, most)), max_idle=most, max_leased=draw(st.integers(1, 20)))
+    return PoolPolicy(
+        min_idle=draw(st.integers(0, most)),
+        max_idle=most,
+        max_leased=draw(st.integers(1, 20)),
+        refills_at_once=draw(st.integers(1, 12)),
+    )
 
 
 def ages() -> st.SearchStrategy[float]:
@@ -79,7 +84,7 @@ def test_the_target_stays_between_the_bounds(state: ShelfState, policy: PoolPoli
 
 @given(states(), policies())
 def test_following_the_steps_leads_to_rest(state: ShelfState, policy: PoolPolicy) -> None:
-    for _ in range(3):
+    for _ in range(3 + policy.max_idle):  # with as few as one at a time
         step = next_step(state, policy, NOW)
         if step == ShelfStep():
             break
@@ -112,3 +117,14 @@ def test_no_pool_means_a_worker_for_every_caller_and_none_besides() -> None:
     policy = PoolPolicy(min_idle=0, max_idle=0)
     assert next_step(ShelfState(waiting=3, last_wanted=NOW, recent_peak=3), policy, NOW) == ShelfStep(start=3)
     assert next_step(ShelfState(last_wanted=NOW, recent_peak=3), policy, NOW) == ShelfStep()
+
+
+@given(states(), policies())
+def test_a_reserve_is_started_so_many_at_a_time_and_for_those_who_wait_as_many_as_they_are(
+    state: ShelfState, policy: PoolPolicy
+) -> None:
+    unbounded = next_step(state, dataclasses.replace(policy, refills_at_once=1000), NOW)
+    step = next_step(state, policy, NOW)
+    assert step.start == 0 or state.starting + step.start <= max(policy.refills_at_once, state.waiting)
+    assert step.start >= min(unbounded.start, state.waiting - state.starting)
+    assert step.retire == unbounded.retire

@@ -14,6 +14,7 @@ from ringfence.errors import RingfenceError, TimedOut
 from ringfence.isolation.aio.commands import Bash, BashCommand
 from ringfence.isolation.aio.program import Program
 from ringfence.isolation.capture import Capture, Listener
+from ringfence.isolation.ending import told
 from ringfence.outcome import OnOutput
 from ringfence.ports import Ending, Job
 from ringfence.wire.transport import Dropped
@@ -164,18 +165,12 @@ def _ending(status: int | None, following: Following, elapsed: float) -> Ending:
     # a shell says it as a status, unless the program has taken its place
     if signal.SIGXCPU in (signal_number, (status or 0) - 128):
         status, signal_number, killed_by = None, None, "cpu_timeout"
-    (out, out_left), (err, err_left) = following.stdout.finish(), following.stderr.finish()
-    return Ending(
+    return told(
+        (following.stdout, following.stderr),
         exit_code=status,
         signal=signal_number,
         killed_by=killed_by,
-        stdout=out,
-        stderr=err,
-        stdout_bytes=following.stdout.seen,
-        stderr_bytes=following.stderr.seen,
-        stdout_left_out=out_left,
-        stderr_left_out=err_left,
         elapsed_seconds=elapsed,
-        cpu_ms=0,
+        cpu_ms=None,
         memory_peak_bytes=None,
     )

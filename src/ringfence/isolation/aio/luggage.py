@@ -130,20 +130,21 @@ class Luggage:
             self._tar.addfile(info, io.BytesIO(content))
 
 
-def packing_back(root: str, *, with_session: bool, artifact_bytes: int) -> str:
+def packing_back(root: str, limits: Limits, *, with_session: bool) -> str:
     """Return the command line that puts what a run left into `job/back.tar`, and what is only to be named into a list.
 
     Without a session the contents of the work directory are nobody's, and an artifact beyond the limit would be left
-    out anyway: of these only names and sizes travel.
+    out anyway: of these only names and sizes travel. What its owner may not read, tar could not; it becomes readable.
     """
+    artifact_bytes, entries = limits.artifact_bytes, _most_artifacts(limits) + 2  # their directory, and one too many
     listed = f"-printf {shlex.quote(tape.LISTED)}"
     work = "work" if with_session else ""
     names = f"find artifacts -type f -size +{artifact_bytes}c {listed}"
     if not with_session:
         names = f"find work -mindepth 1 {listed}; {names}"
     return (
-        f"cd {shlex.quote(root)} && {{ {names}; }} >job/back.list && "
-        f"{{ find artifacts '(' ! -type f -o -size -{artifact_bytes + 1}c ')' -print0; "
+        f"cd {shlex.quote(root)} && chmod -R u+rX work artifacts && {{ {names}; }} >job/back.list && "
+        f"{{ find artifacts '(' ! -type f -o -size -{artifact_bytes + 1}c ')' -print0 | head -zn {entries}; "
         f"{f'find {work} -print0; ' if work else ''}}} | "
         "tar --format=gnu --hard-dereference --numeric-owner --no-recursion --null -T - -cf job/back.tar"
     )
@@ -152,8 +153,13 @@ def packing_back(root: str, *, with_session: bool, artifact_bytes: int) -> str:
 def most_back(limits: Limits, *, with_session: bool) -> int:
     """Return how many bytes the tar file may have that comes back."""
     files = limits.artifact_bytes + (limits.disk_bytes if with_session else 0)
-    entries = 2 * limits.artifact_count + 64 + (2 * limits.inodes if with_session else 0)
+    entries = _most_artifacts(limits) + (2 * limits.inodes if with_session else 0)
     return files + 2 * tape.BLOCK * min(entries, _MOST_ENTRIES)
+
+
+def _most_artifacts(limits: Limits) -> int:
+    """Return of how many artifacts and directories of them anything is wanted, as of a container."""
+    return 2 * limits.artifact_count + 64
 
 
 class Unpacking:
@@ -187,8 +193,10 @@ class Unpacking:
 
     def _tell(self, taped: memoryview, listed: bytes) -> Iterator[tuple[Kind, bytes]]:
         seen: set[bytes] = set()
+        whole = True
         entries: dict[bytes, tape.Taped] = {}
-        left, count = self._bounds["artifacts"]["bytes"], self._bounds["artifacts"]["count"]
+        wanted = self._bounds["artifacts"]
+        left, count, room = wanted["bytes"], wanted["count"], wanted["entries"]
         for entry in itertools.chain(tape.read_tape(taped), tape.read_list(listed)):
             area, _, path = entry.path.partition(b"/")
             if area not in _AREAS or entry.path in seen:
@@ -199,13 +207,17 @@ class Unpacking:
             if area == b"work":
                 entries[path] = entry
                 continue
+            if room == 0 or path.count(b"/") >= wanted["depth"]:
+                whole = False
+                continue
+            room -= 1
             fits = entry.content is not None and entry.size <= left and count > 0
             if fits and entry.kind == tape.FILE:
                 left, count = left - entry.size, count - 1
             yield from _message(wire.ARTIFACTS, path, entry, contents=fits)
         most = self._bounds["work"]["entries"]
         yield from self._work(dict(itertools.islice(entries.items(), most)))
-        yield Kind.HARVEST, b"1" if len(entries) <= most else b"0"
+        yield Kind.HARVEST, b"1" if whole and len(entries) <= most else b"0"
 
     def _work(self, entries: Mapping[bytes, tape.Taped]) -> Iterator[tuple[Kind, bytes]]:
         """Tell what is new or changed in the work directory, and what of the session is gone."""

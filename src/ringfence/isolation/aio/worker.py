@@ -160,7 +160,7 @@ class AIOWorker:
             self._notes.append(f"the AIO service was lost, and with it how the run ended: {followed.lost}")
             return _Back(why_not="the AIO service was lost")
         with_session = self.session is not None
-        command = packing_back(place.root, with_session=with_session, artifact_bytes=limits.artifact_bytes)
+        command = packing_back(place.root, limits, with_session=with_session)
         try:
             done = await client.bash.exec(command, wait_seconds=_MOVE_SECONDS, hard_seconds=_MOVE_SECONDS)
             if done.status != "completed" or done.exit_code != 0:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field
 from ringfence.isolation.capture import Capture, Listener, mask
+from ringfence.isolation.ending import seen_by_the_kernel, told, until_over
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import Meter
@@ -126,10 +127,10 @@ class ParkedWorker:
             if unsent:
                 await self._send(loop, unsent)
             feed.begin()
-            await watch.until_over()
+            await watch.over.wait()
         except asyncio.CancelledError:
             self.kill("cancelled")
-            await watch.until_over_whatever_comes()
+            await until_over(watch.over)
             raise
         finally:
             feed.end()
@@ -183,12 +184,7 @@ class ParkedWorker:
             raise WorkerLost("the worker ended before it started the job")
         usage = self.meter.finish()
         killed_by = self._killed_by
-        exit_code = signal_number = None
-        if farewell is not None:
-            if os.WIFSIGNALED(farewell.wait_status):
-                signal_number = os.WTERMSIG(farewell.wait_status)
-            else:
-                exit_code = os.WEXITSTATUS(farewell.wait_status)
+        exit_code, signal_number = seen_by_the_kernel(None if farewell is None else farewell.wait_status)
         if killed_by is None:
             if (farewell is None or signal_number == signal.SIGKILL) and self.meter.ran_out_of_memory():
                 killed_by = "memory"
@@ -196,23 +192,17 @@ class ParkedWorker:
                 killed_by = "cpu_timeout"
             elif farewell is None:
                 killed_by = "unknown"
-        (stdout, stdout_left_out), (stderr, stderr_left_out) = (capture.finish() for capture in captures)
         cpu_ms, peak = usage.cpu_ms, usage.memory_peak_bytes
         if farewell is not None:
             cpu_ms = round(farewell.cpu_us / 1000) if cpu_ms is None else cpu_ms
             peak = peak or farewell.peak_kib * 1024
-        return Ending(
+        return told(
+            captures,
             exit_code=exit_code,
             signal=signal_number,
             killed_by=killed_by,
-            stdout=stdout,
-            stderr=stderr,
-            stdout_bytes=captures[0].seen,
-            stderr_bytes=captures[1].seen,
-            stdout_left_out=stdout_left_out,
-            stderr_left_out=stderr_left_out,
             elapsed_seconds=elapsed,
-            cpu_ms=cpu_ms or 0,
+            cpu_ms=cpu_ms,
             memory_peak_bytes=peak,
             tasks_peak=usage.tasks_peak,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import select
@@ -63,8 +62,8 @@ class Watch:
         self._bury = worker.bury
         self.farewell: Farewell | None = None
         """What was said of the guest's end; None when nobody was left to say it."""
-        self._over = False
-        self._waiter: asyncio.Future[None] | None = None
+        self.over = asyncio.Event()
+        """Set when no process of the guest is left."""
 
     def begin(self) -> None:
         """Start watching; the loop sees one descriptor, which was set up when the worker was parked."""
@@ -85,19 +84,6 @@ class Watch:
         """Stop watching."""
         self._timer.cancel()
         self._loop.remove_reader(self._events.fileno())
-
-    async def until_over(self) -> None:
-        """Wait until no process of the guest is left."""
-        while not self._over:
-            # one for each wait: a cancelled caller cancels its waiter, and that must not look like the end
-            self._waiter = self._loop.create_future()
-            await self._waiter
-
-    async def until_over_whatever_comes(self) -> None:
-        """Wait for the end, however often the caller is cancelled meanwhile."""
-        while not self._over:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.until_over()
 
     def _look_again_later(self) -> None:
         self._timer = self._loop.call_at(min(self._deadline, self._loop.time() + SAMPLE_SECONDS), self._check_limits)
@@ -133,7 +119,7 @@ class Watch:
                     self._events.unregister(fd)
             elif fd == self._pidfd:
                 # a pidfd of pid 1 is readable only after the whole namespace is dead
-                self._finish()
+                self.over.set()
             elif self._anchor is not None and fd == self._anchor.pidfd:
                 self._events.unregister(fd)
                 self._anchor = None  # dead: its number may be another's by now
@@ -147,7 +133,7 @@ class Watch:
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
-            return not self._over
+            return not self.over.is_set()
         except OSError as error:
             if error.errno != errno.EIO:  # what a terminal says when nobody is left who could write to it
                 raise
@@ -155,7 +141,7 @@ class Watch:
         if not data:
             return False
         self._pipes[fd].add(data)
-        if self._most_output is not None and not self._over:
+        if self._most_output is not None and not self.over.is_set():
             self._most_output -= len(data)
             if self._most_output < 0:
                 self._kill("budget")
@@ -170,7 +156,7 @@ class Watch:
             left = words.split()[3:]
             # nobody is in a hurry about a run that was killed, and its caller may count on an empty box
             if not self._worker.was_killed and self._is_alone(left):
-                self._finish()
+                self.over.set()
                 return
         self._events.unregister(self._status)
         self._bury()
@@ -178,11 +164,6 @@ class Watch:
 
     def _is_alone(self, left: list[bytes]) -> bool:
         return not left or (self._anchor is not None and self._anchor.is_all_of(left))
-
-    def _finish(self) -> None:
-        self._over = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 class Feed:

@@ -14,6 +14,8 @@ class PoolPolicy:
     max_leased: int = 64
     keep_idle_seconds: float = 120.0
     max_age_seconds: float = 600.0
+    refills_at_once: int = 10
+    """How many are started at a time for nobody yet; who waits is never held up by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ def next_step(state: ShelfState, policy: PoolPolicy, now: float) -> ShelfStep:
     surplus = max(0, fresh - target) if _calm(state, policy, now) else 0
     wanted = target + state.waiting - (fresh - surplus) - state.starting
     room = policy.max_leased + policy.max_idle - fresh - state.leased - state.starting
-    return ShelfStep(start=max(0, min(wanted, room)), retire=aged + surplus)
+    at_once = max(state.waiting, policy.refills_at_once) - state.starting
+    return ShelfStep(start=max(0, min(wanted, room, at_once)), retire=aged + surplus)
 
 
 def idle_target(state: ShelfState, policy: PoolPolicy, now: float) -> int:

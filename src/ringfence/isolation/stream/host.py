@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import threading
 import time
@@ -18,6 +17,7 @@ from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.capture import Capture, Listener, mask
+from ringfence.isolation.ending import seen_by_the_kernel, told, until_over
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream.feeding import WindowFeed
 from ringfence.isolation.stream.line import Line, Talk
@@ -153,11 +153,11 @@ class StreamWorker:
             started = time.perf_counter()
             self._conversation = conversation
             conversation.begin(message[len(message) - withheld :])
-            await conversation.until_over()
+            await conversation.over.wait()
         except asyncio.CancelledError:
             self.kill("cancelled")
             if self._conversation is not None:
-                await conversation.until_over_whatever_comes()
+                await until_over(conversation.over)
             raise
         finally:
             feed.end()
@@ -193,16 +193,10 @@ class StreamWorker:
         farewell = self._farewell
         if self._killed_by is None and not self._has_started:
             raise WorkerLost("the container ended before it started the job")
-        exit_code = signal_number = None
-        if farewell is not None:
-            if os.WIFSIGNALED(farewell.wait_status):
-                signal_number = os.WTERMSIG(farewell.wait_status)
-            else:
-                exit_code = os.WEXITSTATUS(farewell.wait_status)
+        exit_code, signal_number = seen_by_the_kernel(None if farewell is None else farewell.wait_status)
         killed_by = self._killed_by
         if killed_by is None:
             killed_by = await self._what_killed(farewell, signal_number)
-        (stdout, stdout_left_out), (stderr, stderr_left_out) = (capture.finish() for capture in captures)
         usage = self.line.usage()
         cpu_ms = peak = tasks = None
         if farewell is not None:
@@ -210,18 +204,13 @@ class StreamWorker:
         if usage is not None:
             cpu_ms = cpu_ms if usage.cpu_ms is None else usage.cpu_ms
             peak, tasks = usage.memory_peak_bytes or peak, usage.tasks_peak or tasks
-        return Ending(
+        return told(
+            captures,
             exit_code=exit_code,
             signal=signal_number,
             killed_by=killed_by,
-            stdout=stdout,
-            stderr=stderr,
-            stdout_bytes=captures[0].seen,
-            stderr_bytes=captures[1].seen,
-            stdout_left_out=stdout_left_out,
-            stderr_left_out=stderr_left_out,
             elapsed_seconds=elapsed,
-            cpu_ms=cpu_ms or 0,
+            cpu_ms=cpu_ms,
             memory_peak_bytes=peak,
             tasks_peak=tasks,
         )

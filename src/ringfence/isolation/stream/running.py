@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from ringfence.dataclass import dataclass
@@ -83,9 +82,9 @@ class Conversation:
         self._timer: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._deaf = False
-        self._over = False
         self._ended = False
-        self._waiter: asyncio.Future[None] | None = None
+        self.over = asyncio.Event()
+        """Set when no process of the guest is left, or nobody is there to tell."""
         self.has_started = False
         self.farewell: Farewell | None = None
         """What was said of the guest's end; None when nobody was left to say it, or nobody to be believed."""
@@ -124,26 +123,13 @@ class Conversation:
 
     def abandon(self) -> None:
         """The worker is discarded: whoever still waits here waits for nothing."""
-        if not self._over:
+        if not self.over.is_set():
             self.end()
-            self._finish()
-
-    async def until_over(self) -> None:
-        """Wait until no process of the guest is left."""
-        while not self._over:
-            # one for each wait: a cancelled caller cancels its waiter, and that must not look like the end
-            self._waiter = self._loop.create_future()
-            await self._waiter
-
-    async def until_over_whatever_comes(self) -> None:
-        """Wait for the end, however often the caller is cancelled meanwhile."""
-        while not self._over:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.until_over()
+            self.over.set()
 
     def end_guest(self) -> None:
         """Have the init kill its guest, and its files still be there; if it does not, its container is killed."""
-        if self._over or self._patience is not None:
+        if self.over.is_set() or self._patience is not None:
             return
         self._talk.say(Kind.END)
         self.write_soon()
@@ -152,7 +138,7 @@ class Conversation:
     def _lose_patience(self) -> None:
         self._worker.kill_container()
         # an engine that hangs must not hang us: what it has not told by then it never will
-        self._patience = self._loop.call_later(END_SECONDS, self._finish)
+        self._patience = self._loop.call_later(END_SECONDS, self.over.set)
 
     def write_soon(self) -> None:
         """See to it that what waits for room is sent."""
@@ -177,7 +163,7 @@ class Conversation:
         try:
             messages = self._talk.read()
             if messages is None:
-                self._finish()
+                self.over.set()
                 return
             for kind, payload in messages:
                 self._hear(kind, payload)
@@ -186,7 +172,7 @@ class Conversation:
         self.write_soon()
 
     def _hear(self, kind: Kind, payload: bytes) -> None:
-        if self._over:
+        if self.over.is_set():
             raise ProtocolError("words after the farewell")
         if kind in self._captures and self.has_started:
             self._take(self._captures[kind], payload)
@@ -197,7 +183,7 @@ class Conversation:
             self.has_started = True
         elif kind is Kind.EXIT:
             self.farewell = Farewell.read(payload)
-            self._finish()
+            self.over.set()
         else:
             raise ProtocolError(f"{kind.name} out of turn")
 
@@ -219,7 +205,7 @@ class Conversation:
         self.farewell = None
         self.has_started = True
         self._worker.kill_container()
-        self._finish()
+        self.over.set()
 
     def _look_again_later(self) -> None:
         wake = self._deadline
@@ -235,11 +221,6 @@ class Conversation:
             self._look_again_later()
         else:
             self._worker.kill(over)
-
-    def _finish(self) -> None:
-        self._over = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 def _count(payload: bytes) -> int | None:
