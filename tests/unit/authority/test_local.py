@@ -72,7 +72,14 @@ def test_code_that_asks_for_hosts_is_not_taken_for_code_that_does_not() -> None:
 
 
 GRANT = Grant(
-    "t", "s", "code_run", "c", Capabilities(map(parse, ("code.run:python", "code.run:bash"))), 2, Budget(), "f"
+    "t",
+    "s",
+    "code_run",
+    "c",
+    Capabilities(map(parse, ("code.run:python", "code.run:bash", "net.http:GET:a.com"))),
+    2,
+    Budget(),
+    "f",
 )
 GRANTS = (
     GRANT,
