@@ -155,14 +155,14 @@ def strings(name: str, values: object) -> tuple[str, ...]:
 
 
 def directories(name: str, values: object) -> tuple[Path, ...]:
-    """Return a list of directories."""
+    """Return a list of directories, as they lie now: whoever changes directory later means the same ones."""
     if isinstance(values, (*_TEXTS, Path)) or not isinstance(values, _LISTS):
         raise InvalidRequest(f"{name} must be a list of directories, not {values!r}", reason="invalid_value")
     found = tuple(values)
     for value in found:
         if not isinstance(value, str | Path):
             raise InvalidRequest(f"{name} must be a list of directories; {value!r} is none", reason="invalid_value")
-    return tuple(map(Path, found))
+    return tuple(Path(value).absolute() for value in found)
 
 
 def contents(name: str, files: object) -> dict[str, bytes]:

@@ -8,4 +8,4 @@ from pathlib import Path
 
 def default_home() -> Path:
     """Return where state lives unless told otherwise."""
-    return Path(os.environ.get("RINGFENCE_HOME") or Path.home() / ".ringfence")
+    return Path(os.environ.get("RINGFENCE_HOME") or Path.home() / ".ringfence").absolute()

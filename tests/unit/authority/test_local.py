@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 from ringfence.authority.caller import Caller
-from ringfence.authority.layers import Request
+from ringfence.authority.grant import Grant
+from ringfence.authority.layers import OnExcess, Request
+from ringfence.authority.levels import Commit, NetMode, RiskLevel
+from ringfence.authority.manifest import Manifest
 from ringfence.authority.policy_reader import load_policy
+from ringfence.authority.profile import Isolation, SecurityMode
+from ringfence.authority.profile_builder import ProfileBuilder
+from ringfence.capability.budget import Budget
 from ringfence.capability.capabilities import Capabilities
+from ringfence.capability.denials import Denials
 from ringfence.capability.form import parse
 from ringfence.clock import SystemClock
-from ringfence.dataclass import replace
+from ringfence.dataclass import fields, replace
 from ringfence.operation import CodeRun, Language
 from ringfence.operation.brokered import FsRead
 from ringfence.wiring import authority_over
@@ -20,6 +28,9 @@ from ringfence.wiring import authority_over
 READ = FsRead("work/a")
 CODE = CodeRun(Language.PYTHON, "1")
 WIDE = load_policy(b"policies: {default: {network_access: true, allowed_domains: [a.com]}}")
+PERMISSIVE = load_policy(
+    b"security_mode: permissive\npolicies: {default: {network_access: true, allowed_domains: [a.com]}}"
+)
 NARROW = load_policy(b"policies: {tools: {file_read: {allowed_paths: [/workspace/inputs]}}}")
 
 
@@ -60,12 +71,71 @@ def test_code_that_asks_for_hosts_is_not_taken_for_code_that_does_not() -> None:
         assert bool(authority.profile(operation, call_id="c").capabilities.of("net.http")) == hosts
 
 
+GRANT = Grant(
+    "t",
+    "s",
+    "code_run",
+    "c",
+    Capabilities(map(parse, ("code.run:python", "code.run:bash", "net.http:GET:a.com"))),
+    2,
+    Budget(),
+    "f",
+)
+GRANTS = (
+    GRANT,
+    replace(GRANT, capabilities=Capabilities([parse("code.run:python")])),
+    replace(GRANT, budget=Budget(calls=1)),
+    replace(GRANT, limits={"wall_seconds": 2}),
+    replace(GRANT, denials=Denials(domains=frozenset({"a.com"}))),
+    replace(GRANT, safety_floor=RiskLevel.CRITICAL),
+    replace(GRANT, expires_at=3),
+    replace(GRANT, tenant="other", subject_id="other", call_id="other", nonce="n", decision_key_fingerprint="g"),
+)
+REQUESTS = (
+    Request(),
+    Request(limits={"wall_seconds": 1}),
+    Request(capabilities=Capabilities([parse("code.run:bash")])),
+    Request(budget=Budget(calls=1)),
+    Request(net_mode=NetMode.NONE),
+    Request(isolation=Isolation.BWRAP),
+    Request(security_mode=SecurityMode.STRICT),
+    Request(require_cgroups=True),
+    Request(commit=Commit.NEVER),
+    Request(ceilings={"wall_seconds": 1}),
+    Request(net_ceiling=NetMode.NONE),
+)
+
+
+def test_what_is_remembered_is_what_would_be_made_anew() -> None:
+    assert {field.name for field in fields(Request)} == {
+        field.name
+        for field in fields(Request)
+        if any(getattr(each, field.name) != field.default for each in REQUESTS[1:])
+    }
+    remembering = ProfileBuilder(on_excess=OnExcess.CLAMP)
+    manifest = Manifest("code_run", capabilities=GRANT.capabilities)
+    for grant, request in product(GRANTS, REQUESTS):
+        anew = ProfileBuilder(on_excess=OnExcess.CLAMP).build(grant, manifest, PERMISSIVE, request=request)
+        assert remembering.build(grant, manifest, PERMISSIVE, request=request) == anew
+
+
+class Passing:
+    """Implements `ports.Clock`: it is later whenever it is looked at."""
+
+    ms = 1_800_000_000_000
+
+    def now_ms(self) -> int:
+        self.ms += 1
+        return self.ms
+
+
 def test_who_asks_and_until_when_is_never_remembered() -> None:
-    authority = authority_over(lambda: WIDE, SystemClock())
+    authority = authority_over(lambda: WIDE, Passing())
 
     def whose(tenant: str, call_id: str) -> tuple[Any, ...]:
         found = authority.profile(READ, call_id=call_id, caller=Caller(tenant, f"of {tenant}"))
-        return found.tenant, found.subject_id, found.call_id, found.grant_id, found.decision_key_fingerprint
+        kept = found.grant_id, found.expires_at, found.decision_key_fingerprint
+        return found.tenant, found.subject_id, found.call_id, *kept
 
     one, other = whose("a", "c1"), whose("b", "c2")
     assert one[:3] == ("a", "of a", "c1")
