@@ -7,13 +7,14 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.conftest import Databases
+from tests.conftest import SOAK, Databases
 from tests.journal_checks import verified
 
 from ringfence.evidence import records
@@ -106,7 +107,8 @@ def test_of_a_killed_host_every_acknowledged_run_has_a_begin_and_an_end(
     after = place.start(AFTERWARDS)
     told.append(after.communicate(timeout=60)[0].decode().strip())
     assert after.returncode == 0, f"seed {seed}"
-    check(databases, told, f"seed {seed}")
+    orphaned = check(databases, told, f"seed {seed}")
+    assert orphaned or not SOAK, f"no kill ever hit a run: seed {seed}"
 
 
 @pytest.mark.needs("native")
@@ -140,6 +142,7 @@ def killed(place: Place, rng: random.Random, callers: int) -> list[str]:
     for host in hosts:
         assert host.stdout is not None
         lines = [host.stdout.readline() for _ in range(rng.randrange(MOST_ACKNOWLEDGED))]
+        time.sleep(rng.random() / 100)  # any moment of the next runs, and not only the one after a result
         host.send_signal(signal.SIGKILL)
         lines += host.stdout.readlines()
         assert host.wait() == -signal.SIGKILL
@@ -148,7 +151,8 @@ def killed(place: Place, rng: random.Random, callers: int) -> list[str]:
     return told
 
 
-def check(databases: Databases, told: list[str], where: str) -> None:
+def check(databases: Databases, told: list[str], where: str) -> list[str]:
+    """Hold the journal against what was told, and return what was cut off."""
     kinds: dict[str, Counter[str]] = {}
     orphaned: list[str] = []
     with databases.open().reading() as cursor:
@@ -168,6 +172,6 @@ def check(databases: Databases, told: list[str], where: str) -> None:
     assert [exec_id for exec_id, found in kinds.items() if found not in (whole, refused)] == [], where
     assert reserved == 0, where
     assert all(held == 0 for _, held in accounts), where
-    assert orphaned, f"no kill ever hit a run: {where}"
     assert set(orphaned).isdisjoint(told), where  # of what was told it is known how it ended
     verified(databases.home, databases.url)
+    return orphaned

@@ -81,6 +81,28 @@ async def test_a_changed_policy_counts_from_the_next_call_on_and_a_broken_one_ch
         assert (await manager.execute_code("python", "print(1)")).success
 
 
+async def test_a_program_that_steps_into_a_project_takes_no_policy_and_no_home_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the documents' own example, the policy is named without saying where it lies."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for place, languages in ((ours, "[javascript]"), (theirs, "[python]")):
+        place.mkdir()
+        rewrite(
+            place / "sandbox_policy.yaml", f"policies: {{tools: {{code_run: {{supported_languages: {languages}}}}}}}\n"
+        )
+    monkeypatch.chdir(ours)
+    async with SandboxManager(policy_file="sandbox_policy.yaml", home="home", pool_size=0) as manager:
+        monkeypatch.chdir(theirs)
+        with pytest.raises(Denied):
+            await manager.execute_code("python", "print('RAN')")
+        # nor is another manager, which does mean the one of the project, taken for this one
+        async with SandboxManager(policy_file="sandbox_policy.yaml", home="home", pool_size=0) as other:
+            assert (await other.execute_code("python", "print(1)")).success
+        with pytest.raises(Denied):
+            await manager.execute_code("python", "print('RAN')")
+
+
 async def test_isolation_that_is_not_here_is_refused_and_nothing_weaker_taken(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("policies: {default: {isolation: microvm}}\n")
@@ -237,6 +259,26 @@ async def test_the_signature_of_a_token_is_checked_once_however_often_it_is_show
                 for _ in range(3):
                     assert (await governed.execute_code("python", "1")).success
     assert checked == [first, second]
+
+
+@pytest.mark.needs("biscuit")
+async def test_operations_in_one_call_spend_its_calls_and_none_more_runs(
+    desk: Callable[..., str], tmp_path: Path
+) -> None:
+    token = desk("grant", "issue", "--tool", "file_write", "--call", "c1", "--budget", "calls=2")
+    async with SandboxManager("s", home=tmp_path, pool_size=0) as manager:
+        async with manager.under(token, call_id="c1") as governed:
+            for name in ("a", "b"):
+                await governed.perform(FsWrite(f"work/{name}", b"x"))
+            with pytest.raises(QuotaExceeded) as refusal:
+                await governed.perform(FsWrite("work/c", b"x"))
+            assert refusal.value.reason == "calls"
+            # also all at once, and refused ones cost nothing that comes back
+            refused = await asyncio.gather(
+                *(governed.perform(FsWrite(f"work/d{at}", b"x")) for at in range(3)), return_exceptions=True
+            )
+            assert [type(each) for each in refused] == [QuotaExceeded] * 3
+        assert {entry["name"] for entry in (await manager.perform(FsList("work"))).out["entries"]} == {"a", "b"}
 
 
 @pytest.mark.needs("biscuit")

@@ -119,3 +119,38 @@ def test_a_setting_that_is_not_written_right_is_refused_before_anything_runs(tmp
     with pytest.raises(subprocess.CalledProcessError) as failed:
         ran(tmp_path / "home", RINGFENCE_OBSERVE="perhaps")
     assert "RINGFENCE_OBSERVE must be on or off" in failed.value.stderr
+
+
+WITH_OPENTELEMETRY = """
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stdout)))
+trace.set_tracer_provider(provider)
+
+import ringfence
+from ringfence import engines
+
+print("ran", ringfence.run("print(1)").exec_id, flush=True)
+engines._end_all()
+"""
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_opentelemetry_of_an_application_gets_a_span_where_the_home_asks_for_it(
+    tmp_path: Path, asked: bool
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text('[observe]\nsinks = [{kind = "otel"}]\n' if asked else "")
+    environment = {**os.environ, "RINGFENCE_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_OPENTELEMETRY], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    exec_id = done.stdout.partition("ran ")[2].split()[0]
+    assert (f'"ringfence.exec_id": "{exec_id}"' in done.stdout) is asked

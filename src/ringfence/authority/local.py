@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringfence.authority.policy import PolicySnapshot
     from ringfence.authority.policy_view import PolicyView
     from ringfence.authority.profile import Profile
+    from ringfence.errors import RingfenceError
     from ringfence.operation.form import Operation
 
 Issue = Callable[["PolicySnapshot", str, str | None, str, "Caller"], "Grant"]
@@ -70,10 +71,18 @@ class LocalAuthority:
     """Makes the profile of each call from the policy of the moment."""
 
     def __init__(
-        self, policy: Callable[[], PolicySnapshot], issue: Issue, builder: ProfileBuilder | None = None
+        self,
+        policy: Callable[[], PolicySnapshot],
+        issue: Issue,
+        builder: ProfileBuilder | None = None,
+        problem: Callable[[], RingfenceError | None] = lambda: None,
     ) -> None:
-        """`policy` is asked for every call, so that a changed file counts from the next one on."""
+        """`policy` is asked for every call, so that a changed file counts from the next one on.
+
+        `problem` tells why the newest that `policy` has seen is not in use.
+        """
         self._policy = policy
+        self._problem = problem
         self._issue = issue
         self._builder = builder or ProfileBuilder()
         # by what the policy says and what the caller asks, which are held so that no identity is taken by another
@@ -82,6 +91,11 @@ class LocalAuthority:
     def may_use(self, tool: str, role: str | None) -> bool:
         """Whether the policy lets the role use the tool at all; what for, only a profile tells."""
         return self._policy().view(tool, role).refusal is None
+
+    def policy_problem(self) -> RingfenceError | None:
+        """Look at the policy now, and tell why the newest is not in use, if it is not."""
+        self._policy()
+        return self._problem()
 
     def shows_output(self, role: str | None) -> bool:
         """Whether the policy of the moment shows the role what programs and files say."""

@@ -32,7 +32,7 @@ def check(policy: Policy, file: str = "", *, skills: Collection[str] | None = No
     checks = (_roles(policy, skills), _rules(policy), _references(policy, skills), _ceilings(policy), _networks(policy))
     return [
         Finding(severity, rule, path, message, fix, file, line)
-        for found in (*checks, _unused(policy), _widenings(policy))
+        for found in (*checks, _unused(policy, skills), _widenings(policy))
         for severity, rule, path, message, fix, line in found
     ]
 
@@ -147,14 +147,14 @@ def _networks(policy: Policy) -> _Found:
             )  # fmt: skip
 
 
-def _unused(policy: Policy) -> _Found:
+def _unused(policy: Policy, skills: Collection[str] | None) -> _Found:
     """Find what reads well and does nothing, where somebody may believe that it holds."""
     for name, scope in policy.tools.items():
-        if name not in TOOLS and not _SKILL.match(name):
+        if name not in TOOLS and not (_SKILL.match(name) if skills is None else name in skills):
             yield (
                 Severity.WARNING, "unused_tool", f"policies.tools.{name}",
                 "no call is a use of it: it is neither a built-in tool nor the id of a skill",
-                nearest(name.casefold(), TOOLS), scope.lines.get("", 0),
+                nearest(name.casefold(), (*TOOLS, *(skills or ()))), scope.lines.get("", 0),
             )  # fmt: skip
     for path, scope in _scopes(policy):
         if scope.values.get("gpu"):

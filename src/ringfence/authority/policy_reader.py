@@ -94,8 +94,8 @@ class Reader:
         self.findings.append(Finding(severity, rule, path, message, fix, self.file, line, column))
 
     def mapping(self, node: Node | None, path: str, known: Collection[str] | None = None) -> dict[str, Node]:
-        """Return the entries of a mapping; an unknown key is an error and left out, nothing at all is empty."""
-        if node is None or node.value is None:
+        """Return the entries of a mapping; an unknown key is an error and left out, no mapping at all has none."""
+        if node is None or self._is_nothing(node, path, "{}"):
             return {}
         if not isinstance(node.value, dict):
             fix = "write 'key: value', one on each line"
@@ -113,12 +113,19 @@ class Reader:
 
     def items(self, node: Node | None, path: str) -> list[Node]:
         """Return the items of a list."""
-        if node is None or node.value is None:
+        if node is None or self._is_nothing(node, path, "[]"):
             return []
         if not isinstance(node.value, list):
             self.note("wrong_type", path, "must be a list", node.line, node.column, "begin each item with '- '")
             return []
         return node.value
+
+    def _is_nothing(self, node: Node, path: str, none: str) -> bool:
+        """Whether a name has nothing behind it, which is an error: so looks a file that was emptied, or cut off."""
+        if node.value is None:
+            fix = f"leave it out, or write {none} where none is meant"
+            self.note("nothing", path, "nothing is written here", node.line, node.column, fix)
+        return node.value is None
 
     def value(self, node: Node, path: str, read: Callable[[Any], _T]) -> _T | None:
         """Read one value, or note why not."""

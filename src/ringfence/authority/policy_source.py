@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ringfence.authority.policy import PolicySnapshot
@@ -17,6 +19,11 @@ class PolicyText(Protocol):
     """A text that may change under our eyes."""
 
     name: str
+
+    @property
+    def alone(self) -> AbstractContextManager[object]:
+        """Held by whoever takes a change over, one at a time; entered again and again."""
+        ...
 
     def stamp(self) -> Hashable:
         """Return something else whenever the text is another; cheap, because every call asks.
@@ -57,40 +64,40 @@ class PolicySource:
             stamp, content = self._read()
         except OSError as error:
             raise _unreadable(text.name, error) from error
-        # Replaced as a whole: whoever reads it meanwhile sees the old state or the new one. Two callers may load one
-        # change at once, and the slower one may put an older state back; its stamp makes the next caller look again.
+        # replaced as a whole: whoever reads it meanwhile sees the old state or the new one
         self._state = _State(stamp, load_policy(content, text.name), None)
 
     def current(self) -> PolicySnapshot:
         """Return the policy for a call that begins now."""
         state = self._state
-        try:
-            stamp = self._text.stamp()
-            if stamp == state.stamp:
+        with contextlib.suppress(OSError):  # then it is looked at again, and said why it cannot be seen
+            if self._text.stamp() == state.stamp:
                 return state.snapshot
-            stamp, content = self._read()
-            # touched but not changed: keep what is already worked out
-            same = content == state.snapshot.text
-            snapshot = state.snapshot if same else load_policy(content, self._text.name)
-            self._state = state = _State(stamp, snapshot, None)
-        except RingfenceError as error:
-            state = self._keep(state, stamp, error)
-        except OSError as error:
-            state = self._keep(state, None, _unreadable(self._text.name, error))
-        return state.snapshot
+        with self._text.alone:  # of two who look at once, the slower must not put an older policy back
+            known, self._state = self._state, (newest := self._newest(self._state))
+        problem = newest.problem
+        # once per change: a broken file that nobody mends must not fill the log
+        if problem is not None and self._on_problem is not None and str(problem) != str(known.problem):
+            self._on_problem(problem)
+        return newest.snapshot
 
     @property
     def problem(self) -> RingfenceError | None:
         """Why the newest text is not in use, or nothing when it is."""
         return self._state.problem
 
-    def _keep(self, state: _State, stamp: Hashable, error: RingfenceError) -> _State:
-        known = state.problem
-        self._state = kept = _State(stamp, state.snapshot, error)
-        # once per change: a broken file that nobody mends must not fill the log
-        if self._on_problem is not None and (known is None or str(known) != str(error)):
-            self._on_problem(error)
-        return kept
+    def _newest(self, known: _State) -> _State:
+        stamp: Hashable = None
+        try:
+            stamp, content = self._read()
+            # touched but not changed: keep what is already worked out
+            same = content == known.snapshot.text
+            snapshot = known.snapshot if same else load_policy(content, self._text.name)
+        except RingfenceError as error:
+            return _State(stamp, known.snapshot, error)
+        except OSError as error:
+            return _State(None, known.snapshot, _unreadable(self._text.name, error))
+        return _State(stamp, snapshot, None)
 
     def _read(self) -> tuple[Hashable, bytes]:
         """Read a text that did not change while it was read."""
@@ -106,5 +113,5 @@ def _unreadable(name: str, error: OSError) -> InvalidRequest:
     return InvalidRequest(
         f"{name} cannot be read: {error.strerror or error}",
         reason="policy_unreadable",
-        fix="put the file back; the last good policy stays in use",
+        fix="put a whole file there, best by renaming one; a policy that is in use stays in use until then",
     )

@@ -19,7 +19,9 @@ _MENDING = "indent with spaces, close what was opened, and put text with special
 
 # Line ends that editors do not show, letters without width, and what turns the direction of reading: whoever looks the
 # document over must see what we read.
-_UNSEEN = re.compile("[\\x85\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff]")
+_UNSEEN = re.compile(
+    "[\\x85\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\U000e0000-\\U000e0fff]|\r(?!\n)"
+)
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
 # 010 is eight to some and ten to others: it stays text, which no number is read from
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,14})\Z")

@@ -46,6 +46,8 @@ class SqliteDatabase:
         self._connection: Connection | None = None
         self._settings: tuple[int, bool] | None = None
         """What the connection was told last: how long to wait, and whether for the disk too."""
+        self._paths = path, path.with_name(f"{path.name}-wal")
+        self._files: tuple[tuple[int, int], ...] | None = None
         self._planted: tuple[str, ...] = ()
         self._lock_fd: int | None = None
         self._leases = FileLeases(path.with_name(f"{path.name}.leases"))
@@ -216,6 +218,9 @@ class SqliteDatabase:
 
         if self._connection is None:
             self._connection, self._settings, self._transactions = self._prepared(wait_seconds), None, 0
+            self._files = self._files_now()
+        elif self._files_now() != self._files:
+            raise self._taken_away()
         cursor = self._connection.cursor(SqliteCursor)
         cursor.leases = self._leases
         settings = int(wait_seconds * 1000), on_disk
@@ -253,6 +258,21 @@ class SqliteDatabase:
             connection.close()
             raise
         return connection
+
+    def _files_now(self) -> tuple[tuple[int, int], ...] | None:
+        """Return which files lie at our names: those we opened are written without complaint when they are gone."""
+        try:
+            found = [path.stat() for path in self._paths]
+        except OSError:
+            return None
+        return tuple((each.st_dev, each.st_ino) for each in found)
+
+    def _taken_away(self) -> Unavailable:
+        return Unavailable(
+            f"{self._path.name} was taken away or replaced in use, so nothing is recorded and nothing runs",
+            reason="damaged",
+            fix=f"put {self._path} and its '-wal' back, or end this process: the next one begins with what is there",
+        )
 
     def _refuse_planted(self) -> None:
         if self._planted:

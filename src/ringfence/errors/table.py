@@ -336,6 +336,7 @@ _VALIDATION_FAILED = {
 _EXECUTION_FAILED = {
     "execution_failed": Reason("an executor failed at its own work"),
     "unknown": Reason("the run was ended from outside, by nobody Ringfence knows", exit_code=1),
+    "session_over": Reason("the session of a cell ended before the cell did", exit_code=1),
     "refused_there": Reason("an AIO service answered that it could not do what it was asked to"),
     "output_invalid": Reason("the outputs of a skill are not what its schema says", exit_code=1),
     "io": Reason("the disk or the file system failed under the operation"),

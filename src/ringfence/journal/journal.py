@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ringfence.errors import RingfenceError, Unavailable
 from ringfence.journal import recovery, store
 from ringfence.journal.disk import Disk
+from ringfence.journal.forked import begin_anew_in_child
 from ringfence.journal.line import Entry, Waiting, tell, unattended
 from ringfence.journal.log import Checkpoints, Draft, Log, Written
 from ringfence.journal.noted import Noted
@@ -33,7 +34,6 @@ _A_CROWD = 8
 _JUST_NOW = 0.05
 _GATHERING_SECONDS = 0.005
 _A_MOMENT = 0.05
-_LIVES_ON = 4
 
 
 _USUAL = Checkpoints()
@@ -81,28 +81,34 @@ class Journal:
         self._on_checkpoint = on_checkpoint
         self._on_close = on_close
         self._noted = noted
-        self._filings = 0
-        self._unfiled: dict[str, Entry] = {}
-        """What is noted to have begun, has not ended and is not in the database yet."""
-        self._disk = Disk(self._sync)
+        self._disk = Disk(self._sync, lambda: bool(self._unfiled or self._queue), self._file_overdue)
         self._lately: deque[float] = deque(maxlen=_A_CROWD)
         self._ends_on_disk = ends_on_disk
+        self._pace = 0.0
+        self._closed = False
+        self.begin_anew()
+        begin_anew_in_child(self)
+
+    def begin_anew(self) -> None:
+        """Have nothing in hand; in a forked child all that there was is its parent's to write."""
+        self._unfiled: dict[str, Entry] = {}
+        """What is noted to have begun, has not ended and is not in the database yet."""
         self._log: Log | None = None
         self._queue: deque[Waiting] = deque()
         self._owed: list[Entry] = []
-        self._pace = 0.0
         self._is_free = False
         """Whether the database could be written while the last noted run went on."""
         self._unsure = False
         """Whether the last transaction failed in a way that leaves open whether it was kept."""
         # protects the log and what is owed: one transaction of ours at a time
         self._turn = threading.Lock()
+        # keeps an end from coming before the beginning that is put in line for it
+        self._turning = threading.Lock()
         # is told when fewer runs are open
         self._fewer = threading.Condition()
         self._thread: ThreadPoolExecutor | None = None
         self._called = False
         self._timer: threading.Timer | None = None
-        self._closed = False
 
     async def note(self, ev: Members, documents: Sequence[Document] = ()) -> None:
         """Write down that an execution starts which nobody looks for yet; see `EvidenceSink`."""
@@ -130,11 +136,8 @@ class Journal:
 
     async def end(self, ev: Members, also: AlsoWrite | None = None) -> None:
         """Write down how an execution ended; see `EvidenceSink`."""
-        noted = self._unfiled.pop(ev["exec_id"], None)
-        if noted is not None:
-            self._queue.append(unattended(noted))
-            if also is None and self._note_end(ev):
-                return
+        if self._put_in_line(ev["exec_id"]) and also is None and self._note_end(ev):
+            return
         await self._write(Entry(ev, (), also))
         if self._ends_on_disk:
             await self._disk.reached()
@@ -171,23 +174,24 @@ class Journal:
             with self._turn:
                 self._close()
         finally:
+            self._disk.close()
             self._write_all()  # nothing is written any more, and whoever came meanwhile is told so
 
     def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._queue.extend(map(unattended, self._unfiled.values()))
+        for exec_id in tuple(self._unfiled):
+            self._put_in_line(exec_id)
         while self._queue:
             self._write_batch(wait_seconds=None)
         try:
             if self._log is not None:
+                self._sync()
                 if self._noted is not None and not self._owed:
-                    self._sync()
                     self._noted.end_log()
                 self._commit((), None, sign=self._log.signed < self._log.head.size, release=True)
         finally:
             self._closed = True
-            self._disk.close()
             if self._noted is not None:
                 self._noted.close()
             try:
@@ -238,10 +242,22 @@ class Journal:
 
     def _file(self, exec_id: str) -> None:
         """Put a beginning that has been noted for a moment where everybody finds it."""
-        noted = self._unfiled.pop(exec_id, None)
-        if noted is not None:
-            self._queue.append(unattended(noted))
+        if self._put_in_line(exec_id):
             self._write_in_thread()
+
+    def _file_overdue(self) -> None:
+        """Do in another thread what an event loop was to do, and does not come to."""
+        for exec_id in tuple(self._unfiled):
+            self._put_in_line(exec_id)
+        self._write_here()
+
+    def _put_in_line(self, exec_id: str) -> bool:
+        """Have a beginning that is only noted written next; False where that is done."""
+        with self._turning:
+            noted = self._unfiled.pop(exec_id, None)
+            if noted is not None:
+                self._queue.append(unattended(noted))
+        return noted is not None
 
     async def _write(self, entry: Entry) -> None:
         loop = asyncio.get_running_loop()
@@ -365,8 +381,8 @@ class Journal:
             with self._database.transaction(wait_seconds, on_disk=on_disk) as cursor:
                 log, notes = self._log_for(cursor, unsure=unsure)
                 draft = Draft(log, cursor, self._signer())
-                for entry in (*self._owed, *entries):
-                    if unsure and recovery.was_kept(entry, cursor, log, draft):
+                for number, entry in enumerate((*self._owed, *entries)):
+                    if unsure and number < len(self._owed) and recovery.was_kept(entry, cursor, log, draft):
                         continue
                     draft.add(entry.members, entry.documents)
                     if entry.also is not None:
@@ -377,11 +393,12 @@ class Journal:
                 if release:
                     store.release_log(cursor, log.state)
         except store.LogTaken:
-            # whoever took it has ended what we had begun
-            self._log, self._unsure, self._filings = None, False, 0
+            # whoever took it has ended what we had begun, as far as he knew of it: the rest is written to another
+            self._log = None
             if self._noted is not None:
                 self._noted.close()
-            self._owed.clear()
+            self._owed += self._unfiled.values()
+            self._unfiled.clear()
             raise
         except Unavailable as error:
             if error.reason == "busy":
@@ -390,7 +407,8 @@ class Journal:
         self._unsure = False
         self._disk.committed()
         log.became(draft)
-        self._filed(log, entries)
+        if self._noted is not None:
+            self._noted.committed(log.state, (entry.members for entry in (*self._owed, *entries)))
         self._log = None if release else log
         if draft.ended:
             with self._fewer:
@@ -411,16 +429,6 @@ class Journal:
             happened = {entry.members["exec_id"] for entry in self._owed if entry.is_noted}
             return recovery.resume(cursor, self._log, self._clock.now_ms(), self._signer(), happened), []
         return self._log, []
-
-    def _filed(self, log: Log, entries: Sequence[Entry]) -> None:
-        """Let the notes of what is in the database go; in a process that lives for long, begin to note."""
-        if self._noted is None:
-            return
-        self._filings += 1
-        if self._filings == _LIVES_ON:
-            self._noted.begin_log(log.state)
-        for entry in (*self._owed, *entries):
-            self._noted.filed(entry.members)
 
     def _after(self, log: Log, draft: Draft, notes: Sequence[str]) -> None:
         # what is durable is acknowledged, whatever those who watch make of it

@@ -10,21 +10,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.errors import Unavailable
 from ringfence.evidence.records import END
 from ringfence.evidence.sealing import canonical_record
+from ringfence.journal.forked import begin_anew_in_child
 
 if TYPE_CHECKING:
     from ringfence.evidence.records import Members
     from ringfence.journal.signer import Signer
     from ringfence.journal.store import LogState
 
+_LIVES_ON: Final = 4
 _SLOTS: Final = 64
 _LINE_BYTES: Final = 8192
 _SLOT_BYTES: Final = 2 * _LINE_BYTES
@@ -52,27 +54,44 @@ class Noted:
         self._taken: dict[str, int] = {}
         self._ended: set[str] = set()
         self._filed: list[int] = []
-        self._number = 0
         self._term = b""
+        self._at = database
+        self._file: tuple[int, int] | None = None
         self._is_new = False
-        self._begin_anew()
-        _IN_THIS_PROCESS.add(self)
-
-    def _begin_anew(self) -> None:
+        self._filings = 0
         # nobody may write or sync by the number of a descriptor that is another file's by then
         self._writing, self._syncing = threading.Lock(), threading.Lock()
+        begin_anew_in_child(self)
 
-    def begin_log(self, log: LogState) -> None:
+    def begin_anew(self) -> None:
+        """Leave the notes to the parent of a forked child."""
+        self._writing, self._syncing = threading.Lock(), threading.Lock()
+        self.close()
+
+    def committed(self, log: LogState, filed: Iterable[Members]) -> None:
+        """Let the notes of what is in the database go; in a process that lives for long, begin to note."""
+        self._filings += 1
+        if self._filings == _LIVES_ON:
+            self._begin_log(log)
+        for record in filed:
+            self._let_go(record)
+
+    def _begin_log(self, log: LogState) -> None:
         """Note what begins in `log` from now on; where no file can be made, everything is filed at once instead."""
+        path = self._path(log.number)
         try:
-            fd = os.open(self._path(log.number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()  # what it said is filed, and whatever else lies there is not to be written into
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError:
             return
-        self._fd, self._number, self._term = fd, log.number, _term(log.log_id, log.term)
+        self._fd, self._at, self._term = fd, path, _term(log.log_id, log.term)
         try:
             # written once, so that a note changes no size and waits for no journal of the file system
             os.pwrite(fd, bytes(_SLOTS * _SLOT_BYTES), 0)
             os.fsync(fd)
+            _sync_directory(path.parent)  # or a loss of power takes the name, and all that is noted with it
+            self._file = _identity(os.fstat(fd))
         except OSError:
             self.close()
             return
@@ -112,13 +131,15 @@ class Noted:
         if len(line) > _LINE_BYTES:
             return False
         try:
-            os.pwrite(self._fd, line, at)
+            # a file that somebody took away is written without complaint, and found by nobody
+            if _identity(self._at.lstat()) != self._file or os.pwrite(self._fd, line, at) < len(line):
+                return False
         except OSError:  # then it is filed, and whoever waits for that is told what is wrong
             return False
         self._is_new = True
         return True
 
-    def filed(self, record: Members) -> None:
+    def _let_go(self, record: Members) -> None:
         """Let the slot of a run go of which all that was noted is in the database, as soon as the disk has it there."""
         with self._writing:
             exec_id = record.get("exec_id", "")
@@ -145,9 +166,10 @@ class Noted:
         sync_database()
         with self._writing:
             if self._fd is not None:
-                for slot in filed:  # what is pruned one day must not be found here by whoever takes over the log
-                    os.pwrite(self._fd, b"\0", slot * _SLOT_BYTES)
-                self._free.extend(filed)
+                with contextlib.suppress(OSError):  # then they are not written again
+                    for slot in filed:  # what is pruned one day must not be found here by whoever takes over the log
+                        os.pwrite(self._fd, b"\0", slot * _SLOT_BYTES)
+                    self._free.extend(filed)
 
     def is_kept_of(self, number: int) -> bool:
         """Whether a process noted something in that log, and has not closed it."""
@@ -155,11 +177,8 @@ class Noted:
 
     def left_by(self, log: LogState, signer: Signer) -> Iterator[Left]:
         """Yield what the last writer of `log` noted, filed or not; its term was the one before ours."""
-        try:
-            kept = self._path(log.number).read_bytes()
-        except OSError:
-            return
-        for at in range(0, min(len(kept), _SLOTS * _SLOT_BYTES), _SLOT_BYTES):
+        kept = _read(self._path(log.number))
+        for at in range(0, len(kept), _SLOT_BYTES):
             begin = _noted_at(kept, at, log, signer)
             end = _noted_at(kept, at + _LINE_BYTES, log, signer)
             if begin is not None:  # beside a new beginning stands the end of an older run
@@ -171,19 +190,45 @@ class Noted:
         if self._fd is not None:
             self.close()
             with contextlib.suppress(OSError):  # what it says is known
-                self._path(self._number).unlink()
+                self._at.unlink()
 
     def close(self) -> None:
         """Let go of the file; what is noted stays for whoever takes over the log."""
         with self._writing, self._syncing:
             if self._fd is not None:
                 os.close(self._fd)
-            self._fd, self._free, self._filed = None, [], []
+            self._fd, self._free, self._filed, self._filings = None, [], [], 0
             self._taken.clear()
             self._ended.clear()
 
     def _path(self, number: int) -> Path:
         return self._database.with_name(f"{self._database.name}.begun-{number}")
+
+
+def _read(path: Path) -> bytes:
+    """Return what lies where the notes of a log would; of what is no file, or has no end, as much as they could be."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, _SLOTS * _SLOT_BYTES, 0) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _noted_at(kept: bytes, at: int, log: LogState, signer: Signer) -> Members | None:
@@ -205,15 +250,3 @@ def _is_signed(mac: bytes, text: bytes, signer: Signer) -> bool:
         return signer.wrote(text, bytes.fromhex(mac.decode("ascii")))
     except ValueError:
         return False
-
-
-_IN_THIS_PROCESS: weakref.WeakSet[Noted] = weakref.WeakSet()
-
-
-def _leave_to_parent() -> None:
-    for noted in tuple(_IN_THIS_PROCESS):
-        noted._begin_anew()
-        noted.close()
-
-
-os.register_at_fork(after_in_child=_leave_to_parent)

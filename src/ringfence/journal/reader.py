@@ -184,6 +184,7 @@ class Reader:
             )
             reports.append(report)
             gone.end(report.signed_size)
+            misled += self._frontier_faults(number)
             if report.is_whole:  # or else it is known already, and what is listed is held against what was altered
                 index.finish()
                 misled += [] if index.fault is None else [index.fault]
@@ -193,6 +194,20 @@ class Reader:
         """Return, by its `log_id`, the last record of each log that has one from before a moment."""
         found = {log.log_id: store.last_before(self._cursor, log.number, before_ms) for log in self._logs.values()}
         return {log_id: seq for log_id, seq in found.items() if seq is not None}
+
+    def _frontier_faults(self, log: int) -> Iterator[str]:
+        """Yield what keeps a log from being written on: what its writer begins from is not what was signed."""
+        last = store.last_checkpoint(self._cursor, log)
+        if last is None:
+            return
+        try:
+            signed = Checkpoint.parse(read_note(last.note)[0])
+            frontier = Frontier.from_text(last.frontier)
+            if (frontier.size, frontier.root()) == (signed.size, signed.root) == (last.size, last.root):
+                return
+        except InvalidRequest:
+            pass
+        yield f"what is kept beside the checkpoint at size {last.size} of log {log} is not what it signs"
 
     def _start(self, log: int) -> Start:
         """Return where a log begins, and what fits no log where that cannot be read any more."""

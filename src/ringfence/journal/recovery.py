@@ -6,6 +6,7 @@ write them. What its boxes left on the machine is swept by the backend before it
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +19,7 @@ from ringfence.journal import store
 from ringfence.journal.log import Begun, Draft, Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from ringfence.database.port import Cursor
     from ringfence.journal.line import Entry
@@ -45,8 +46,37 @@ def take_log(
     Raises:
         Unavailable: What the tables say of a log can be true of none, so nothing is written after it.
     """
+    key = signer()
+    notes = settle_the_dead(cursor, now_ms, key, noted)
+    with _damage_refused():
+        is_ours = partial(_is_ours, key)
+        log = _log_of(store.take_log(cursor, this_process(), now_ms, identifiers.new("lg"), is_ours))
+        # a process that was closed while something ran left it open too
+        note = _end_orphans(cursor, log, now_ms, key, noted)
+    return Taken(log, notes if note is None else (*notes, note))
+
+
+def settle_the_dead(cursor: Cursor, now_ms: int, key: Signer, noted: Noted | None) -> tuple[str, ...]:
+    """File what dead processes noted, and end what they left open; return the checkpoints of their logs.
+
+    Raises:
+        Unavailable: What the tables say of a log can be true of none, so nothing is written after it.
+    """
+    notes = []
+    with _damage_refused():
+        for dead in store.dead_logs(cursor, partial(_is_ours, key)):
+            log = _log_of(store.adopt(cursor, dead, this_process()))
+            note = _end_orphans(cursor, log, now_ms, key, noted)
+            if note is not None:
+                notes.append(note)
+            store.release_log(cursor, log.state)
+    return tuple(notes)
+
+
+@contextmanager
+def _damage_refused() -> Iterator[None]:
     try:
-        return _take_log(cursor, identifiers, now_ms, signer, noted)
+        yield
     except (InvalidRequest, TypeError, ValueError, KeyError, OverflowError, MemoryError) as error:
         raise Unavailable(
             f"a log in the database is damaged, so nothing is recorded and nothing runs: {error}",
@@ -55,34 +85,11 @@ def take_log(
         ) from error
 
 
-def _take_log(
-    cursor: Cursor, identifiers: Identifiers, now_ms: int, signer: Callable[[], Signer], noted: Noted | None
-) -> Taken:
-    key = signer()
-    notes = settle_the_dead(cursor, now_ms, key, noted)
-    is_ours = partial(_is_ours, key)
-    log = _log_of(store.take_log(cursor, this_process(), now_ms, identifiers.new("lg"), is_ours))
-    # a process that was closed while something ran left it open too
-    note = _end_orphans(cursor, log, now_ms, key, noted)
-    return Taken(log, notes if note is None else (*notes, note))
-
-
-def settle_the_dead(cursor: Cursor, now_ms: int, key: Signer, noted: Noted | None) -> tuple[str, ...]:
-    """File what dead processes noted, and end what they left open; return the checkpoints of their logs."""
-    notes = []
-    for dead in store.dead_logs(cursor, partial(_is_ours, key)):
-        log = _log_of(store.adopt(cursor, dead, this_process()))
-        note = _end_orphans(cursor, log, now_ms, key, noted)
-        if note is not None:
-            notes.append(note)
-        store.release_log(cursor, log.state)
-    return tuple(notes)
-
-
 def _is_ours(key: Signer, state: store.LogState) -> bool:
     # Whoever writes to the disk without the key can make a log that is whole and signed by nobody. Going on with
     # it, the next process would sign it for him: such a log is left alone, unproven, and another one is begun.
-    return state.size == 0 or key.wrote(state.last_hash, state.last_mac)
+    # So is one that is shorter than what was signed of it: what is written after the cut would hide where it is.
+    return state.size >= state.frontier_size and (state.size == 0 or key.wrote(state.last_hash, state.last_mac))
 
 
 def resume(cursor: Cursor, log: Log, now_ms: int, signer: Signer, happened: Collection[str]) -> Log:
@@ -149,10 +156,15 @@ def _file_noted(cursor: Cursor, log: Log, signer: Signer, noted: Noted | None) -
         return 0
     draft = Draft(log, cursor, signer)
     for left in noted.left_by(log.state, signer):
-        if store.exec_by_id(cursor, left.begin["exec_id"]) is None:
+        found = store.exec_by_id(cursor, left.begin["exec_id"])
+        if found is None:
             draft.add(left.begin)
-            if left.end is not None:
-                draft.add(left.end)
+        elif isinstance(found, store.OpenExec) and found.log == log.state.number:
+            log.begun[found.exec_id] = Begun(found.seq, left.begin["time_ms"])
+        else:
+            continue  # it is over
+        if left.end is not None:
+            draft.add(left.end)  # somebody may have been told
     draft.finish()
     log.became(draft)
     return len(draft.written)

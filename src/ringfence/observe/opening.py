@@ -9,7 +9,7 @@ from typing import Any, Final
 from ringfence.observe.lane import Position, Reread
 from ringfence.observe.observers import Observers
 from ringfence.observe.settings import ObserveSettings, SinkKind, SinkSettings
-from ringfence.observe.sinks import Encode, EncodedSink, FileLines, Record, Stdout, Transport
+from ringfence.observe.sinks import Encode, EncodedSink, FileLines, Record, Sink, Stdout, Transport
 from ringfence.observe.webhook import Webhook
 
 Event = Callable[[Record, str], Mapping[str, Any] | None]  # a record and its hash in hex → what is told of it, as JSON
@@ -31,6 +31,7 @@ def open_observers(
 
     Raises:
         ValueError: A sink wants spans, and there is no `span` to make them.
+        Unavailable: A sink is the application's OpenTelemetry, and opentelemetry-api is not installed.
     """
     return Observers(
         [_sink(sink, event, span) for sink in settings.active_sinks],
@@ -67,7 +68,11 @@ class PairedSpans:
         return None
 
 
-def _sink(settings: SinkSettings, event: Event, span: Span | None) -> EncodedSink:
+def _sink(settings: SinkSettings, event: Event, span: Span | None) -> Sink:
+    if settings.kind is SinkKind.OTEL:
+        from ringfence.observe.otel import OtelSink  # not at the top: it is an extra, and most homes do not ask for it
+
+        return OtelSink()
     if settings.kind is SinkKind.OTLP:
         if span is None:
             raise ValueError("a sink of kind 'otlp' needs a way to make spans")

@@ -56,7 +56,7 @@ def span_attributes(begin: Record, end: Record) -> dict[str, str | int | bool]:
 
 
 class OtelSink:
-    """A sink that starts and ends one real span an execution; where it goes is the application's set-up.
+    """A sink that makes one real span of an execution, and counts it; where both go is the application's set-up.
 
     A span needs its begin: one whose begin was told before this process started is begun by its measured duration.
     """
@@ -64,9 +64,13 @@ class OtelSink:
     name = "otel"
 
     def __init__(
-        self, tracer_provider: TracerProvider | None = None, *, attributes: Attributes = span_attributes
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        *,
+        attributes: Attributes = span_attributes,
     ) -> None:
-        """Take the application's tracer provider, or the one that is set up for all.
+        """Take the application's providers, or those that are set up for all.
 
         Raises:
             Unavailable: opentelemetry-api is not installed.
@@ -77,9 +81,12 @@ class OtelSink:
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
         self._attributes = attributes
         self._open: dict[str, Record] = {}
+        self._recorder = Recorder()
+        export_metrics(self._recorder, meter_provider)
 
     def deliver(self, record: Record, record_hash: str) -> None:
-        """Keep a begin, or make the span of an end or a denial."""
+        """Count it; keep a begin, or make the span of an end or a denial."""
+        self._recorder.record(record)
         kind, exec_id = record.get("type"), str(record.get("exec_id", ""))
         if kind == "exec.begin":
             if len(self._open) >= MOST_OPEN:

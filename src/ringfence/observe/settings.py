@@ -23,6 +23,8 @@ class SinkKind(StrEnum):
     STDOUT = "stdout"
     WEBHOOK = "webhook"
     OTLP = "otlp"
+    OTEL = "otel"
+    """The OpenTelemetry that the application has set up in this process, wherever that sends what it is given."""
 
 
 class Only(StrEnum):
@@ -90,7 +92,9 @@ def read_settings(written: Any) -> ObserveSettings:
         ObserveSettings(
             observe=switch,
             sinks=_sinks(entries.get("sinks", []), "sinks", frozenset(SinkKind)),
-            checkpoints=_sinks(entries.get("checkpoints", []), "checkpoints", frozenset(SinkKind) - {SinkKind.OTLP}),
+            checkpoints=_sinks(
+                entries.get("checkpoints", []), "checkpoints", frozenset(SinkKind) - {SinkKind.OTLP, SinkKind.OTEL}
+            ),
         )
     )
 
@@ -164,7 +168,8 @@ def _sink(written: Any, place: str) -> SinkSettings:
         SinkKind.STDOUT: set(),
         SinkKind.WEBHOOK: {"url", "timeout_ms"},
         SinkKind.OTLP: {"url", "timeout_ms"},
-    }[kind] | {"kind", "only"}
+        SinkKind.OTEL: set(),
+    }[kind] | ({"kind"} if kind is SinkKind.OTEL else {"kind", "only"})
     for name in sorted(entries.keys() - fits):
         raise _wrong(f"{place}.{name}", f"has no meaning for a sink of kind {kind.value!r}")
     path, url = entries.get("path"), entries.get("url")

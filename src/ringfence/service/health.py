@@ -54,6 +54,7 @@ def look(house: House, *, everywhere: bool) -> dict[str, Any]:
     unwritable = is_writable(root)
     checks = [
         Check("workspace_writable", unwritable is None, unwritable or "files can be made"),
+        _policy_check(house),
         _pool_check(pool, backends),
         _evidence_check(house),
         Check("python", languages["python"]["available"], languages["python"]["detail"]),
@@ -126,6 +127,13 @@ def _language(house: House, language: Language) -> dict[str, Any]:
     except RingfenceError as error:
         return {"available": False, "detail": str(error)}
     return {"available": True, "detail": detail}
+
+
+def _policy_check(house: House) -> Check:
+    problem = house.manager.engine.authority.policy_problem()
+    if problem is None:
+        return Check("policy", ok=True, detail="the newest is in use")
+    return Check("policy", ok=False, detail=f"the one before stays in use: {problem}")
 
 
 def _pool_check(pool: dict[str, int], backends: list[dict[str, Any]]) -> Check:

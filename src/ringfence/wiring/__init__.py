@@ -21,7 +21,7 @@ from ringfence.database.address import default_database as default_database
 from ringfence.database.address import open_database
 from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
 from ringfence.dataclass import dataclass, replace
-from ringfence.errors import InternalError
+from ringfence.errors import InternalError, RingfenceError
 from ringfence.executors.cells import CodeOrCell
 from ringfence.executors.code import CodeExecutor
 from ringfence.grants.issuer import LocalIssuer
@@ -406,16 +406,26 @@ def make_authority(policy_file: Path | None, clock: Clock) -> LocalAuthority:
         InvalidRequest: The policy file is broken or cannot be read.
     """
     if policy_file is None:
-        policy: Callable[[], PolicySnapshot] = lambda: BUILT_IN  # noqa: E731
-    else:
-        from ringfence.authority.policy_source import PolicySource
-        from ringfence.stores.policy_file import PolicyFile
+        return authority_over(lambda: BUILT_IN, clock)
+    from ringfence.authority.policy_source import PolicySource
+    from ringfence.stores.policy_file import PolicyFile
 
-        policy = PolicySource(PolicyFile(policy_file)).current
-    return authority_over(policy, clock)
+    source = PolicySource(PolicyFile(policy_file), on_problem=_policy_stays)
+    return authority_over(source.current, clock, lambda: source.problem)
 
 
-def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalAuthority:
+def _policy_stays(problem: RingfenceError) -> None:
+    import logging  # not at the top: most policies stay as they are
+
+    fix = f" Fix: {problem.fix}" if problem.fix else ""
+    logging.getLogger("ringfence.policy").warning(
+        "%s %s: the policy in use stays: %s.%s", problem.code, problem.reason, problem, fix
+    )
+
+
+def authority_over(
+    policy: Callable[[], PolicySnapshot], clock: Clock, problem: Callable[[], RingfenceError | None] = lambda: None
+) -> LocalAuthority:
     """Return what gives calls their profiles under whatever policy holds at the moment, with grants of our own."""
     issuer = LocalIssuer(clock, TimeOrdered())
 
@@ -423,4 +433,4 @@ def authority_over(policy: Callable[[], PolicySnapshot], clock: Clock) -> LocalA
         call = ProposedCall(caller.tenant, caller.subject_id, tool, call_id)
         return issuer.grant(snapshot, call, role=role)
 
-    return LocalAuthority(policy, issue)
+    return LocalAuthority(policy, issue, problem=problem)

@@ -58,6 +58,9 @@ def place(finding: Finding) -> tuple[str, str, int]:
         ("policies: {default: {denied_paths: ['a\u200bb']}}".encode(), 1, "U+200B"),
         ("mode: ask # \u202e krowoc :edom\n".encode(), 1, "U+202E"),
         ("mode: ask\ufeff\n".encode(), 1, "U+FEFF"),
+        (b"mode: cowork\n# nothing\rsecurity_mode: permissive\n", 2, "U+000D"),
+        ("policies: {default: {denied_paths: ['a\u00adb']}}".encode(), 1, "U+00AD"),
+        ("policies: {default: {denied_paths: ['a\U000e0041b']}}".encode(), 1, "U+E0041"),
     ],
 )  # fmt: skip
 def test_what_is_not_plain_yaml_is_refused_with_its_line(content: bytes, line: int, says: str) -> None:

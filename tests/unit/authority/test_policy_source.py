@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -47,7 +49,17 @@ def test_a_change_that_the_file_system_does_not_show_counts(file: Path, monkeypa
     assert source.current().policy.mode is ApprovalMode.AUTO
 
 
-@pytest.mark.parametrize("broken", ["mode: maybe\n", "mode: [\n", "policies: {agent_roles: {a: {inherits: a}}}\n"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "mode: maybe\n",
+        "mode: [\n",
+        "",
+        "# all of it is gone\n",
+        "policies:\n",
+        "policies: {agent_roles: {a: {inherits: a}}}\n",
+    ],
+)
 def test_a_broken_file_changes_nothing_and_says_so_once(file: Path, broken: str) -> None:
     told: list[RingfenceError] = []
     source = PolicySource(PolicyFile(file), on_problem=told.append)
@@ -102,6 +114,7 @@ def test_a_settled_file_is_looked_at_and_not_read(file: Path, monkeypatch: pytes
 def test_a_text_that_never_holds_still_is_refused() -> None:
     class Restless:
         name = "restless"
+        alone = threading.Lock()
         count = 0
 
         def stamp(self) -> int:
@@ -129,3 +142,69 @@ def test_callers_of_many_threads_never_see_half_a_policy(file: Path) -> None:
         assert set(threads.map(look, range(200))) <= {"ask", "auto"}
     file.write_text("mode: cowork\n")
     assert source.current().policy.mode is ApprovalMode.COWORK
+
+
+def test_of_two_who_look_at_once_the_slower_does_not_put_an_older_policy_back() -> None:
+    """What a call was judged by is not forgotten because another was about to read what is broken."""
+    judged_by: list[ApprovalMode] = []
+
+    class Changing:
+        name = "changing"
+        alone = threading.Lock()
+        number = 0
+
+        def stamp(self) -> int:
+            return self.number
+
+        def read(self) -> bytes:
+            if self.number == 2 and not judged_by and threading.current_thread() is threading.main_thread():
+                self.number = 1
+                other.start()
+                other.join(0.2)  # where both may look at the same time, it is done by now
+                self.number = 2
+            return (b"mode: ask\n", b"mode: auto\n", b"mode: maybe\n")[self.number]
+
+    text = Changing()
+    source = PolicySource(text)
+    other = threading.Thread(target=lambda: judged_by.append(source.current().policy.mode))
+    text.number = 2
+    source.current()
+    other.join()
+    assert [source.current().policy.mode] == judged_by
+
+
+def test_half_a_file_is_not_read_while_somebody_has_it_open_for_writing(file: Path) -> None:
+    source = PolicySource(PolicyFile(file))
+    good = source.current()
+    with file.open("w") as writing:
+        writing.write("policies: {}\n")
+        writing.flush()
+        assert source.current() is good
+        assert source.problem is not None
+        assert "open for writing" in str(source.problem)
+        writing.write("mode: auto\n")
+    assert source.current().policy.mode is ApprovalMode.AUTO
+    assert source.problem is None
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)])
+def test_what_is_no_plain_file_changes_nothing_and_holds_nobody_up(file: Path, make: Callable[[Path], None]) -> None:
+    source = PolicySource(PolicyFile(file))
+    good = source.current()
+    file.unlink()
+    make(file)
+    assert source.current() is good
+    assert source.problem is not None
+    assert source.problem.reason == "policy_unreadable"
+
+
+def test_a_file_that_claims_to_be_of_the_future_is_read_all_the_same(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time of modification is for anybody to set: of the same size, in the same tick, only its bytes tell."""
+    os.utime(file, ns=(2**61, 2**61))
+    source = PolicySource(PolicyFile(file))
+    before = file.stat()
+    file.write_text("mode: auto"[: before.st_size])
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: before)
+    assert source.current().policy.mode is ApprovalMode.AUTO

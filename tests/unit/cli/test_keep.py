@@ -62,7 +62,8 @@ def test_a_link_planted_during_the_run_is_not_followed(tmp_path: Path) -> None:
 def test_a_file_planted_during_the_run_is_not_overwritten(tmp_path: Path) -> None:
     out = ArtifactDirectory(str(tmp_path / "out"))
     (tmp_path / "out" / "file").write_bytes(b"mine")
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable) as refused:
         out.keep([artifact("file", b"theirs")])
+    assert refused.value.reason == "artifacts_not_written"
     out.close()
     assert (tmp_path / "out" / "file").read_bytes() == b"mine"

@@ -101,6 +101,26 @@ def test_what_is_wrong_is_found_at_its_line(
     assert (rule, line) in [(finding["rule"], finding["line"]) for finding in said["findings"]]
 
 
+def test_the_names_of_skills_are_held_against_the_skills_there_are(
+    write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    policy = write(
+        "policies:\n  tools:\n    text.cuont: {max_memory: 1GB}\n  agent_roles:\n    a:\n      tools:\n"
+        "      - text.count\n      - skill.file.search\n      - file.serach\n"
+    )
+    assert main(["policy", "lint", policy]) == 0
+    assert main(["skill", "new", "text.count", "--skills", str(tmp_path / "mine")]) == 0
+    capsys.readouterr()
+    assert main(["policy", "lint", policy, "--skills", str(tmp_path / "mine"), "--json"]) == 2
+    found = [(each["rule"], each["line"], each["fix"]) for each in json.loads(capsys.readouterr().out)["findings"]]
+    assert found == [
+        ("unused_tool", 3, "did you mean text.count?"),
+        ("unknown_tool", 9, "add it under policies.tools, or correct its name"),
+    ]
+    assert main(["policy", "lint", policy, "--skills", str(tmp_path / "nowhere")]) == 2
+    assert "is no directory" in capsys.readouterr().err
+
+
 def test_lint_in_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "lint", DOCUMENT, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,25 @@ def test_every_word_in_the_source_that_looks_like_a_code_is_one() -> None:
     }
     assert found - set(TABLE) == set()
     assert len(found) > 5
+
+
+def test_every_reason_that_stands_beside_a_code_is_in_the_table() -> None:
+    """Answers of rules and endings of runs carry both as they are; no error is made of them."""
+    codes = {kind.__name__: kind.code for kind in _classes()}
+    found: set[tuple[str, str]] = set()
+    for tree in SOURCES.values():
+        for node in ast.walk(tree):
+            parts = node.elts if isinstance(node, ast.Tuple) else node.args if isinstance(node, ast.Call) else []
+            for one, next_one in pairwise(parts):
+                match one, next_one:
+                    case ast.Constant(value=str(code)), ast.Constant(value=str(reason)) if code in TABLE:
+                        found.add((code, reason))
+                    case ast.Attribute(value=ast.Name(id=kind), attr="code"), ast.Constant(value=str(reason)):
+                        found.add((codes.get(kind, ""), reason))
+                    case _:
+                        continue
+    assert len(found) > 30
+    assert sorted(pair for pair in found if pair[1] not in TABLE[pair[0]].reasons) == []
 
 
 def test_every_way_a_run_is_ended_from_outside_is_in_the_table() -> None:

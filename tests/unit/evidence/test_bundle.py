@@ -326,6 +326,12 @@ def test_slices_that_are_repeated_moved_removed_or_overwritten_are_found(data: s
         assert changed == whole or is_found(changed)
 
 
+def _spelled_anew(payload: str) -> str:
+    """Return the same statement with its members in another order."""
+    statement = json.loads(base64.b64decode(payload))
+    return base64.b64encode(json.dumps(dict(reversed(statement.items()))).encode()).decode()
+
+
 @pytest.mark.parametrize(
     "spelling",
     [
@@ -338,6 +344,12 @@ def test_slices_that_are_repeated_moved_removed_or_overwritten_are_found(data: s
         lambda envelope: canonical_record(envelope | {"signatures": [envelope["signatures"][0] | {"keyid": "0" * 64}]}),
         lambda envelope: canonical_record(envelope | {"payload": envelope["payload"].replace("+", "-")[:-4] + "AB=="}),
         lambda envelope: canonical_record(envelope).replace(b"{", b'{"payload":"",', 1),
+        lambda envelope: json.dumps(dict(reversed(envelope.items())), separators=(",", ":")).encode(),
+        lambda envelope: canonical_record(envelope).replace(b'"payloadType":', b'"payloadType":"x","payloadType":'),
+        lambda envelope: canonical_record(envelope).replace(b"}", b',"signatures":[]}'),
+        lambda envelope: canonical_record(envelope).replace(b'"payload"', rb'"\u0070ayload"'),
+        lambda envelope: canonical_record(envelope | {"payload": _spelled_anew(envelope["payload"])}),
+        lambda envelope: b"\xef\xbb\xbf" + canonical_record(envelope),
         lambda envelope: canonical_record(envelope).decode().encode("utf-16"),
     ],
 )

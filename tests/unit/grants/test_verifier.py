@@ -19,6 +19,7 @@ from ringfence.capability.budget import Budget
 from ringfence.errors import Denied, InvalidRequest, QuotaExceeded
 from ringfence.errors.table import TABLE
 from ringfence.grants import verifier as verifier_module
+from ringfence.grants.door import GrantDoor
 from ringfence.grants.issuer import MAX_LIFETIME_MS
 
 pytestmark = pytest.mark.needs("biscuit")
@@ -254,3 +255,13 @@ def test_a_grant_lives_neither_for_nothing_nor_for_ever(desk: Desk, lifetime: in
         desk.issuer.issue(BUILT_IN, CALL, lifetime_ms=lifetime)
     with pytest.raises(InvalidRequest):
         desk.issuer.issue(BUILT_IN, ProposedCall("t", "s", "x", ""))
+
+
+def test_the_door_counts_what_is_done_under_a_grant_before_any_meter_does(desk: Desk) -> None:
+    door = GrantDoor(desk.verifier, desk.calls)
+    who = {"tenant": CALL.tenant, "subject_id": CALL.subject_id, "call_id": CALL.call_id}
+    presented = door.present(desk.token(another(CALL, audience=""), calls=2), **who)
+    for _ in range(2):
+        assert presented.grant_for(CALL.tool_name).call_id == CALL.call_id
+    with pytest.raises(QuotaExceeded):
+        presented.grant_for(CALL.tool_name)

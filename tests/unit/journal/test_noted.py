@@ -14,79 +14,19 @@ from typing import Any
 
 import pytest
 from tests.journal_checks import verified
+from tests.unit.journal.noting import Process, begun, ended, kept, noted_in, of, slots_of, unhurried
 
-from ringfence.clock import SystemClock
-from ringfence.database.sqlite import DATABASE_NAME, SqliteDatabase
+from ringfence.database.sqlite import DATABASE_NAME
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.evidence import records
-from ringfence.identifiers import TimeOrdered
-from ringfence.journal import store
-from ringfence.journal.journal import Journal
-from ringfence.journal.noted import Noted
 from ringfence.journal.signer import Signer
 
-NAMES = TimeOrdered()
+__all__ = ["unhurried"]
+
+pytestmark = pytest.mark.usefixtures("unhurried")
 
 
-def begun(**members: Any) -> records.Members:
-    named = {"exec_id": NAMES.new("ex"), "envelope_id": NAMES.new("ev"), "tool_name": "code_run", "tenant": "local"}
-    return {"type": records.BEGIN, "time_ms": 1, "produced_at_ms": 1, **named, **members}
-
-
-def ended(begin: records.Members) -> records.Members:
-    return records.end_by_cancelling(begin, now_ms=2)
-
-
-class Process:
-    """A journal as one process has it, which can also die."""
-
-    def __init__(self, home: Path, **options: Any) -> None:
-        self.database = SqliteDatabase.in_home(home)
-        noted = Noted(home / DATABASE_NAME, self.database.could_write)
-        signer = Signer.in_home(home)
-        self.journal = Journal(self.database, lambda: signer, SystemClock(), NAMES, noted=noted, **options)
-
-    async def live(self) -> None:
-        """Write so much that the process notes from now on."""
-        for _ in range(3):
-            begin = begun()
-            await self.journal.begin(begin)
-            await self.journal.end(ended(begin))
-
-    def die(self) -> None:
-        """Let the locks go, as the kernel does, and write nothing more."""
-        self.journal._queue.clear()
-        self.database.close()
-
-
-def kept(home: Path) -> list[dict[str, Any]]:
-    with SqliteDatabase.in_home(home).reading() as cursor:
-        found = [row for log in store.logs(cursor) for row in store.rows(cursor, log.number)]
-    return [json.loads(row.text or "{}") for row in found]
-
-
-def of(exec_id: str, home: Path) -> list[tuple[str, str | None]]:
-    return [(record["type"], record.get("reason")) for record in kept(home) if record.get("exec_id") == exec_id]
-
-
-def slots_of(home: Path) -> Path:
-    (slots,) = home.glob(f"{DATABASE_NAME}.begun-*")
-    return slots
-
-
-async def noted_in(process: Process, *, for_good: bool = True) -> records.Members:
-    await process.live()
-    begin = begun()
-    await process.journal.note(begin)
-    if for_good:
-        await process.journal.on_disk()
-    return begin
-
-
-def test_what_is_noted_is_filed_with_its_end_in_one_transaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+def test_what_is_noted_is_filed_with_its_end_in_one_transaction(tmp_path: Path) -> None:
     process = Process(tmp_path)
 
     async def write() -> str:
@@ -325,10 +265,7 @@ async def unwritable(process: Process, how: Any, *, is_seen: bool) -> AsyncItera
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-def test_what_happened_is_owed_with_its_beginning_while_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool
-) -> None:
-    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+def test_what_happened_is_owed_with_its_beginning_while_nothing_can_be_written(tmp_path: Path, is_seen: bool) -> None:
     process = Process(tmp_path)
 
     async def write() -> str:
@@ -349,10 +286,7 @@ def _refusing(_wait: float | None = None, *, on_disk: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-def test_a_transaction_that_was_kept_after_all_is_not_written_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool
-) -> None:
-    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+def test_a_transaction_that_was_kept_after_all_is_not_written_twice(tmp_path: Path, is_seen: bool) -> None:
     process = Process(tmp_path)
     transaction = process.database.transaction
 
@@ -376,8 +310,7 @@ def test_a_transaction_that_was_kept_after_all_is_not_written_twice(
     assert verified(tmp_path).is_proven
 
 
-def test_more_beginnings_than_slots_are_filed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringfence.journal.journal._A_MOMENT", 3600.0)
+def test_more_beginnings_than_slots_are_filed_at_once(tmp_path: Path) -> None:
     process = Process(tmp_path)
     runs = [begun() for _ in range(70)]
 
@@ -415,11 +348,12 @@ def test_a_disk_that_failed_once_is_not_believed_again(tmp_path: Path, monkeypat
 
     async def write() -> None:
         await process.live()
-        monkeypatch.setattr(os, "fdatasync", fail)
-        await process.journal.note(begun())
-        with pytest.raises(Unavailable, match="Input/output error"):
-            await process.journal.on_disk()
-        monkeypatch.undo()  # a disk says so once; the next time all seems well
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", fail)
+            await process.journal.note(begun())
+            with pytest.raises(Unavailable, match="Input/output error"):
+                await process.journal.on_disk()
+        # a disk says so once; the next time all seems well
         with pytest.raises(Unavailable, match="Input/output error"):
             await process.journal.on_disk()
 

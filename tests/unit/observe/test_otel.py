@@ -144,6 +144,18 @@ def points(recorder: Recorder) -> dict[tuple[str, frozenset[tuple[str, Any]]], f
     }
 
 
+def test_what_a_sink_was_told_is_counted_by_the_applications_meter() -> None:
+    reader = InMemoryMetricReader()
+    sink = OtelSink(TracerProvider(), MeterProvider([reader]))
+    for record in (begin(), end()):
+        sink.deliver(record, "")
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = data.resource_metrics[0].scope_metrics[0].metrics
+    (executions,) = (metric for metric in metrics if metric.name == "sandbox_executions")
+    assert [getattr(point, "value", None) for point in executions.data.data_points] == [1]
+
+
 def test_the_recorders_numbers_are_read_as_instruments() -> None:
     recorder = from_records([begin(), end()])
     recorder.watch(families.POOL, lambda: {"parked": 2})

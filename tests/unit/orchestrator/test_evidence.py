@@ -13,7 +13,7 @@ import pytest
 from ringfence import Correlation
 from ringfence.authority.policy_reader import load_policy
 from ringfence.capability.budget import Budget
-from ringfence.errors import ExecutionFailed, QuotaExceeded, RingfenceError, ToolDenied, Unavailable
+from ringfence.errors import ExecutionFailed, InternalError, QuotaExceeded, RingfenceError, ToolDenied, Unavailable
 from ringfence.evidence import records
 from ringfence.evidence.documents import Document
 from ringfence.operation import CodeRun, Language
@@ -117,6 +117,18 @@ async def test_a_budget_that_is_used_up_is_a_beginning_and_an_end_that_was_denie
         await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, profile)
     assert sink.steps == ["begin", "end"]
     assert (sink.records[1]["status"], sink.records[1]["error_code"]) == ("denied", "QUOTA.BUDGET_EXCEEDED")
+
+
+async def test_what_an_executor_did_without_having_it_written_down_is_told_to_nobody() -> None:
+    class Hasty(ScriptedExecutor):
+        async def execute(self, ctx: ExecCtx, operation: Any) -> ExecutionResult:
+            return ExecutionResult(Status.SUCCEEDED, exec_id=ctx.exec_id)
+
+    sink = Steps()
+    with pytest.raises(InternalError, match="not written down"):
+        await orchestrator_over(Hasty(), evidence=sink).run(CODE, standard_profile(CODE))
+    assert sink.steps == ["begin", "end"]  # it did happen
+    assert sink.records[1]["error_code"] == "UNKNOWN.INTERNAL"
 
 
 @dataclass

@@ -76,6 +76,8 @@ class Ledger:
         return Network(tuple(self._ended.values()), self._not_shown, complete)
 
     def _add(self, entry: Entry) -> None:
+        if not entry.host and entry.decision == "allowed":  # it was cut off before it said where it goes
+            entry.decision, entry.reason = "failed", "unsaid"
         alike = Destination(
             entry.host, entry.port, entry.decision, entry.reason, entry.method, entry.address, secret=entry.secret
         )

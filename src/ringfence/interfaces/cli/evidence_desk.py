@@ -72,12 +72,12 @@ class Desk:
         noted = Noted(self.home / DATABASE_NAME, self.database.could_write)
         with self.reading() as reader:
             have_noted = [log for log in reader.logs() if log.held and noted.is_kept_of(log.number)]
-        if not have_noted or not self.dead_logs(have_noted):
-            return
+        if not have_noted or self.key is None or not self.dead_logs(have_noted):
+            return  # a copy without the key can be read, and is not to be given another one
         from ringfence.journal import recovery
         from ringfence.journal.signer import Signer
 
-        with suppress(Unavailable), self.database.transaction() as cursor:  # an auditor's copy need not be writable
+        with suppress(Unavailable), self.database.transaction() as cursor:  # a copy may be damaged, or not writable
             recovery.settle_the_dead(cursor, self.now_ms, Signer.in_home(self.home), noted)
 
     def dead_logs(self, logs: Iterable[Log]) -> set[int]:

@@ -153,7 +153,7 @@ that bill, as CycloneDX; seccomp prints the profile that containers are held to.
   --home DIR           whose config.toml says which engine, instead of $RINGFENCE_HOME
 """,
     "policy": """\
-ringfence policy lint FILE [--json]
+ringfence policy lint FILE [--skills DIR]... [--json]
 ringfence policy explain --policy FILE [--tool T] [--role R] [--manifest FILE] [--grant FILE]
                          [--override KEY=VALUE]... [--clamp] [--json]
 ringfence policy check --policy FILE --op JSON [--tool T] [--role R] [--manifest FILE] [--grant FILE] [--tainted]
@@ -165,7 +165,8 @@ ringfence policy show --hash DIGEST [--home DIR] [--json]
 ringfence policy show --mode MODE [--json]
 
 lint finds unknown keys, wrong values, circles, unknown names and rules that their own examples refute, each with its
-file, line, column and fix. Exit code 2 when there are errors; warnings alone give 0.
+file, line, column and fix. Which skills there are it knows where --skills names their directories, beside those of the
+package and of $RINGFENCE_HOME/skills. Exit code 2 when there are errors; warnings alone give 0.
 
 explain shows what a call may do at most: what each layer says about every setting, the value, why it is that one, and
 what holds it: the kernel, the host, a proxy, the guard before anything runs, or best-effort. It asks neither whether a

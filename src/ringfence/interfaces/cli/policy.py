@@ -59,11 +59,12 @@ def read_policy_file(path: str) -> bytes:
     Raises:
         InvalidRequest: It cannot be read.
     """
+    from ringfence.authority.yaml_tree import MAX_BYTES
     from ringfence.errors import InvalidRequest
-    from ringfence.stores.policy_file import PolicyFile
 
     try:
-        return PolicyFile(path).read()
+        with Path(path).open("rb") as file:  # which may be a pipe: it is read once
+            return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InvalidRequest(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
@@ -83,6 +84,7 @@ def print_json(fields: dict[str, Any]) -> None:
 def _lint(words: list[str]) -> int:
     parser = StrictParser(prog="ringfence policy lint")
     parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--skills", action="append", metavar="DIR")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(words)
 
@@ -90,7 +92,7 @@ def _lint(words: list[str]) -> int:
     from ringfence.authority.policy_lint import lint
 
     content = read_policy_file(options.file)
-    findings = lint(content, options.file)
+    findings = lint(content, options.file, skills=None if options.skills is None else _skills_in(options.skills))
     wrong = len(errors(findings))
     doubtful = len(findings) - wrong
     if options.json:
@@ -114,6 +116,24 @@ def _lint(words: list[str]) -> int:
         sys.stdout.write(one_line(f"{options.file}: {_counted(wrong, 'error')}, {_counted(doubtful, 'warning')}"))
         sys.stdout.flush()
     return 2 if wrong else 0
+
+
+def _skills_in(directories: list[str]) -> list[str]:
+    """Return the ids of all skills that calls could name, where these directories are served.
+
+    Raises:
+        InvalidRequest: One of them is no directory; then every name would look wrong.
+    """
+    from ringfence.errors import InvalidRequest
+    from ringfence.skills.shelf import shelf_of
+    from ringfence.workspaces.home import default_home
+
+    for directory in directories:
+        if not Path(directory).is_dir():
+            raise InvalidRequest(
+                f"--skills {directory}: is no directory", reason="unreadable", fix="name one of skills"
+            )
+    return sorted(shelf_of(default_home(), tuple(map(Path, directories))).read().skills)
 
 
 def _replay(words: list[str]) -> int:
