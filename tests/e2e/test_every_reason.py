@@ -348,7 +348,7 @@ INSIDE: dict[Pair, tuple[str, str]] = {
     ),
     (INVALID, "no_proof"): (
         "told as the verdict on the evidence",
-        "unit/evidence/test_bundle.py::test_every_change_at_every_byte_of_a_bundle_is_found",
+        "unit/evidence/test_merkle.py::test_a_dropped_record_can_no_longer_be_proved",
     ),
     (INVALID, "unknown_signer"): (
         "told as the verdict on the evidence",
@@ -380,7 +380,7 @@ INSIDE: dict[Pair, tuple[str, str]] = {
     ),
     ("UNKNOWN.INTERNAL", "internal"): (
         "we are broken",
-        "unit/orchestrator/test_evidence.py::test_whatever_an_executor_raises_is_an_end",
+        "unit/orchestrator/test_evidence.py::test_what_an_executor_did_without_having_it_written_down_is_told_to_nobody",
     ),
     ("UNKNOWN.INTERNAL", "wrong_output"): (
         "a measured program is broken",
