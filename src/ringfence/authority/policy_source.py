@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -41,6 +42,10 @@ class PolicyText(Protocol):
         """
         ...
 
+    def is_being_written(self) -> bool:
+        """Whether there may be more to come, as far as anybody can tell."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _State:
@@ -53,7 +58,7 @@ class PolicySource:
     """Serves the newest good snapshot; a text that is broken changes nothing and says so in `problem`."""
 
     def __init__(self, text: PolicyText, *, on_problem: Callable[[RingfenceError], None] | None = None) -> None:
-        """Read the text for the first time.
+        """Read the text for the first time; whoever names it now says that it is whole.
 
         Raises:
             InvalidRequest: It is broken, and there is nothing older to go on with.
@@ -92,6 +97,8 @@ class PolicySource:
             stamp, content = self._read()
             # touched but not changed: keep what is already worked out
             same = content == known.snapshot.text
+            if not same and self._text.is_being_written():
+                raise OSError(errno.EBUSY, "it is open for writing, so there may be more to come")
             snapshot = known.snapshot if same else load_policy(content, self._text.name)
         except RingfenceError as error:
             return _State(stamp, known.snapshot, error)

@@ -39,36 +39,42 @@ class PolicyFile:
         return stamp
 
     def read(self) -> bytes:
-        """Return the content, and no more of it than a policy may have; half of one is not read.
+        """Return the content, and no more of it than a policy may have.
 
         Raises:
-            OSError: It cannot be read, is no plain file, or somebody has it open for writing.
+            OSError: It cannot be read, or is no plain file.
         """
-        # without waiting: a fifo in its place would hold up every call
-        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = self._open()
         try:
             # a device in its place reads as an empty policy, or as one without end
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "it is not a plain file")
             with open(fd, "rb", closefd=False) as file:
-                content = file.read(MAX_BYTES + 1)
-            if _is_being_written(fd):
-                raise OSError(errno.EBUSY, "it is open for writing, so there may be more to come")
-            return content
+                return file.read(MAX_BYTES + 1)
         finally:
             os.close(fd)
 
+    def is_being_written(self) -> bool:
+        """Whether somebody has the file open for writing, as far as the file system tells its owner and root.
 
-def _is_being_written(fd: int) -> bool:
-    """Whether somebody has the file open for writing, as far as the file system tells its owner and root.
+        The first half of a policy is often a policy too, without what the second half denies. The kernel leases a file
+        to a reader only while nobody can write it; the lease is given back at once.
 
-    The first half of a policy is often a policy too, without what the second half denies. The kernel leases a file to
-    a reader only while nobody can write it; the lease is given back at once.
-    """
-    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # told to let go meanwhile, a process would die of SIGIO
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError as error:
-        return error.errno == errno.EAGAIN
-    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return False
+        Raises:
+            OSError: It is not there any more.
+        """
+        fd = self._open()
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # told to let go meanwhile, a process would die of SIGIO
+            try:
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except OSError as error:
+                return error.errno == errno.EAGAIN
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            return False
+        finally:
+            os.close(fd)
+
+    def _open(self) -> int:
+        # without waiting: a fifo in its place would hold up every call
+        return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -124,6 +124,9 @@ def test_a_text_that_never_holds_still_is_refused() -> None:
         def read(self) -> bytes:
             return b"mode: ask\n"
 
+        def is_being_written(self) -> bool:
+            return False
+
     with pytest.raises(InvalidRequest, match="changes faster"):
         PolicySource(Restless())
 
@@ -164,6 +167,9 @@ def test_of_two_who_look_at_once_the_slower_does_not_put_an_older_policy_back() 
                 self.number = 2
             return (b"mode: ask\n", b"mode: auto\n", b"mode: maybe\n")[self.number]
 
+        def is_being_written(self) -> bool:
+            return False
+
     text = Changing()
     source = PolicySource(text)
     other = threading.Thread(target=lambda: judged_by.append(source.current().policy.mode))
@@ -185,6 +191,15 @@ def test_half_a_file_is_not_read_while_somebody_has_it_open_for_writing(file: Pa
         writing.write("mode: auto\n")
     assert source.current().policy.mode is ApprovalMode.AUTO
     assert source.problem is None
+
+
+def test_a_file_that_whoever_wrote_it_has_not_closed_is_a_policy_when_it_is_named(file: Path) -> None:
+    with file.open("w") as writing:  # as a named temporary file is
+        writing.write("mode: auto\n")
+        writing.flush()
+        source = PolicySource(PolicyFile(file))
+        assert source.current().policy.mode is ApprovalMode.AUTO
+        assert source.problem is None
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)])
