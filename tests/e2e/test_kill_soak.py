@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,7 +175,8 @@ def kill_one(somebody: Somebody, isolation: str, rng: random.Random, name: str) 
     host.send_signal(signal.SIGKILL)
     host.wait()
     deadline = time.monotonic() + GONE_WITHIN_SECONDS
-    while left := (living_below(os.getpid()) - before) | living_in(namespaces):
+    # what other tests of this process have parked is renewed now and then, below what was there before
+    while left := living_below(os.getpid(), but=before) | living_in(namespaces):
         assert time.monotonic() < deadline, f"{name}: still there: {[describe(pid) for pid in left]}"
         time.sleep(0.005)
     host.stdout.close()
@@ -194,8 +195,8 @@ def start_next(somebody: Somebody, isolation: str, killed: list[int]) -> None:
     killed.clear()
 
 
-def living_below(pid: int) -> set[int]:
-    """List the descendants of `pid` that are alive, and reap those of ours that are not."""
+def living_below(pid: int, but: Collection[int] = ()) -> set[int]:
+    """List the descendants of `pid` that are alive, without some and theirs, and reap those of ours that are not."""
     children: dict[int, list[int]] = {}
     dead: set[int] = set()
     for name in os.listdir("/proc"):
@@ -211,7 +212,7 @@ def living_below(pid: int) -> set[int]:
     found: set[int] = set()
     waiting = [pid]
     while waiting:
-        below = children.get(waiting.pop(), [])
+        below = [child for child in children.get(waiting.pop(), []) if child not in but]
         found.update(below)
         waiting += below
     if pid == os.getpid():
