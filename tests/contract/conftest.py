@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +65,19 @@ class Bench:
         files: Mapping[str, bytes] | None = None,
         inputs: Mapping[str, bytes] | None = None,
         on_output: OnOutput | None = None,
+        begin: Callable[[Worker], Awaitable[None]] | None = None,
         spec: dict[str, Any] | None = None,
         **limits: Any,
     ) -> Done:
-        """Start a worker, have it run `code`, and discard it."""
+        """Start a worker, have it run `code` when it has begun, and discard it."""
         runtime = Language.PYTHON if language is Language.BASH else language
         bounds = replace(Limits(), **limits)
         fixed = {"memory_bytes": bounds.memory_bytes, "cpus": bounds.cpus} if self.backend.fixes_limits else {}
         worker = self.start(runtime, **fixed, **(spec or {}))
         try:
             worker.place(files or {}, inputs or {})
-            ending = await worker.run(Job(language, code, args, env or {}, stdin, bounds), on_output)
+            job = Job(language, code, args, env or {}, stdin, bounds)
+            ending = await worker.run(job, on_output, None if begin is None else partial(begin, worker))
             return Done(worker, ending, worker.harvest(bounds))
         finally:
             worker.discard()

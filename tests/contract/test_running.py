@@ -20,7 +20,7 @@ from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.operation import Language
 from ringfence.outcome import SandboxType
-from ringfence.ports import Job, WorkerLost
+from ringfence.ports import Job, Worker, WorkerLost
 from ringfence.risk.isolation import isolation_of
 
 if TYPE_CHECKING:
@@ -232,19 +232,48 @@ async def test_where_its_beginning_cannot_be_written_nothing_of_a_job_happens(be
         worker.discard()
 
 
+def until_gone(pid: int, most_ms: int | None = None) -> None:
+    """Return when that process is dead, or after so long."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    gone = select.poll()
+    gone.register(pidfd, select.POLLIN)
+    gone.poll(most_ms)
+    os.close(pidfd)
+
+
 async def test_a_worker_that_died_while_parked_is_lost_and_not_the_guests_failure(bench: Bench) -> None:
     worker = bench.start()
     try:
-        pidfd = os.pidfd_open(worker.init_pid)
         os.kill(worker.init_pid, signal.SIGKILL)
-        gone = select.poll()
-        gone.register(pidfd, select.POLLIN)
-        gone.poll()
-        os.close(pidfd)
+        until_gone(worker.init_pid)
         with pytest.raises(WorkerLost):
             await worker.run(Job(Language.PYTHON, "print(1)", (), {}, b"", Limits()), None)
     finally:
         worker.discard()
+
+
+async def test_a_worker_that_dies_while_its_beginning_is_written_is_lost_and_not_the_guests_failure(
+    bench: Bench,
+) -> None:
+    async def begin(worker: Worker) -> None:
+        os.kill(worker.init_pid, signal.SIGKILL)
+        await asyncio.to_thread(until_gone, worker.init_pid)
+
+    with pytest.raises(WorkerLost):
+        await bench.run("print(1)", begin=begin)
+
+
+async def test_a_text_that_is_too_much_to_read_is_the_guests_failure_also_before_it_starts(bench: Bench) -> None:
+    async def begin(worker: Worker) -> None:
+        # where a text is read as soon as it is there, that is too much before this returns
+        await asyncio.to_thread(until_gone, worker.worker_pid, most_ms=5000)
+
+    done = await bench.run(f"[{'1,' * 1_900_000}]", begin=begin, memory_bytes=96 * MIB)
+    # where no cgroup holds its memory, the interpreter finds out by itself
+    assert (done.ending.killed_by, done.stderr) in (("memory", ""), (None, "MemoryError\n"))
 
 
 async def test_modules_are_preloaded_only_where_asked_for(bench: Bench) -> None:

@@ -795,7 +795,7 @@ def test_no_word_about_a_connection_comes_before_the_job() -> None:
         here = Early()
 
         async def begin() -> None:
-            """Have the last byte of the job held back until here."""
+            """Have the word to start held back until here."""
 
         ending = await worker.run(job(), None, begin, here)
         socket.socket(fileno=await here.connecting).close()

@@ -18,7 +18,7 @@ class Kind(IntEnum):
     """What a message means; numbers are never reused."""
 
     READY = 1  # worker → host: parked, sealed, waiting for its one job
-    START = 2  # host → worker: the job, as JSON
+    START = 2  # host → worker: run the job that came before; until this word nothing of it runs
     STARTED = 3  # worker → host: the job was understood; what follows is the guest's doing
     STDIN = 4  # host → worker: bytes for the guest's standard input; empty means end of file
     STDOUT = 5  # worker → host: bytes the guest wrote
@@ -43,6 +43,7 @@ class Kind(IntEnum):
     ROOM = 23  # either way: how many of the bytes of a connection were passed on, so that as many more may come
     CALL = 24  # init → host: the guest connected to its way out, under this number; host → init: it is shut for good
     CUT = 25  # either way: the connection of a number is over, in both directions at once
+    JOB = 26  # host → worker: the job, as JSON; it is got ready while the host writes down that it begins
 
 
 class ProtocolError(ValueError):

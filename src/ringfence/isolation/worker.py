@@ -19,12 +19,16 @@ from ringfence.isolation.protocol import Decoder, Kind, encode
 
 TYPE_CHECKING = False  # `typing` and `threading` are not imported here: every page of the zygote costs every fork
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
     from typing import Any, NoReturn
+
+    Program = CodeType | BaseException
 
 _CANNOT_START = 126
 _READY = encode(Kind.READY)
 _REHEARSAL = encode(
-    Kind.START,
+    Kind.JOB,
     json.dumps(
         {
             "language": "python",
@@ -45,34 +49,55 @@ def warm() -> None:
     Decoder().feed(_READY)
     for _, payload in Decoder().feed(_REHEARSAL):
         job = json.loads(payload)
-        tighten(job)
-        os.environ.update(job["env"])
-        _execute(job["code"], job["args"])
+        get_ready(job)
+        _execute(_read(job["code"]), job["args"])
     gc.disable()  # a collection would write into every object, and so copy every page
 
 
 def serve(job_fd: int) -> NoReturn:
-    """Say ready, take one job from `job_fd`, and become the guest."""
+    """Say ready, take one job from `job_fd`, get ready for it, and become the guest when told to."""
     os.write(job_fd, _READY)
-    job = _receive(job_fd)
+    words = _words(job_fd)
+    job = json.loads(_next(words, Kind.JOB))
+    # before its text is looked at: what that does to this process is its own doing
+    os.write(job_fd, _STARTED)
+    get_ready(job)
+    program = None if job["language"] == "bash" else _read(job["code"])
+    _next(words, Kind.START)
     if "attached" in job:
         _attach(job_fd, job["attached"]["terminal"])
-    os.write(job_fd, _STARTED)
     os.close(job_fd)
-    become_guest(job)
+    become_guest(job, program)
 
 
-def _receive(job_fd: int) -> dict[str, Any]:
+def _words(job_fd: int) -> Iterator[tuple[Kind, bytes]]:
     decoder = Decoder()
     while True:
         data = os.read(job_fd, 1 << 16)
         if not data:
             os._exit(0)  # the host let go of this worker without using it
-        for kind, payload in decoder.feed(data):
-            if kind is not Kind.START:
-                os._exit(1)
-            job: dict[str, Any] = json.loads(payload)
-            return job
+        yield from decoder.feed(data)
+
+
+def _next(words: Iterator[tuple[Kind, bytes]], due: Kind) -> bytes:
+    kind, payload = next(words)
+    if kind is not due:
+        os._exit(1)
+    return payload
+
+
+def get_ready(job: dict[str, Any]) -> None:
+    """Put the limits and the variables of `job` in force, of which nothing runs yet."""
+    tighten(job)
+    os.environ.update(job["env"])
+
+
+def _read(code: str) -> Program:
+    """Return what the interpreter makes of a text, or what is wrong with it, to be told when it would run."""
+    try:
+        return compile(code, "<string>", "exec", dont_inherit=True)
+    except BaseException as error:  # noqa: BLE001  whatever a text can cause
+        return error.with_traceback(None)
 
 
 def _attach(job_fd: int, terminal: list[int] | None) -> None:
@@ -113,12 +138,10 @@ def _inner_end(outer: int) -> int:
         return os.open(f"/dev/pts/{number}", flags)
 
 
-def become_guest(job: dict[str, Any]) -> NoReturn:
-    """Run the job's code in this very process and end with its exit code."""
-    tighten(job)
+def become_guest(job: dict[str, Any], program: Program | None) -> NoReturn:
+    """Run `program`, or where there is none have a shell run the job's code, in this very process."""
     _start_in(job.get("cwd"))
-    os.environ.update(job["env"])
-    if job["language"] == "bash":
+    if program is None:
         # CPython ignores these two; a shell's children expect the default
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -127,7 +150,7 @@ def become_guest(job: dict[str, Any]) -> NoReturn:
         except OSError as error:  # an image without it, or a script longer than an argument may be
             _cannot_start("/bin/bash", error)
     _reseed()
-    _finish(_execute(job["code"], job["args"]))
+    _finish(_execute(program, job["args"]))
 
 
 def _start_in(cwd: str | None) -> None:
@@ -157,15 +180,17 @@ def tighten(job: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (data, data))
 
 
-def _execute(code: str, args: list[str]) -> int:
-    """Run `code` as the main module of this interpreter and return the exit status it asks for."""
+def _execute(program: Program, args: list[str]) -> int:
+    """Run `program` as the main module of this interpreter and return the exit status it asks for."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     sys.argv[:] = ["-c", *args]
     gc.enable()
     try:
-        exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102  what the box is for
+        if isinstance(program, BaseException):
+            raise program
+        exec(program, main.__dict__)  # noqa: S102  what the box is for
     except SystemExit as end:
         return _exit_status(end.code)
     except BaseException as error:  # noqa: BLE001  whatever the guest raises is its own

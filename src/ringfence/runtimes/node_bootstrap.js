@@ -2,7 +2,8 @@
 // A parked Node worker: warm up, say so, wait on fd 3 for the one job this process will ever run, then be `node -e`.
 //
 // Messages on fd 3, as in ringfence.isolation.protocol: 4-byte big-endian length of what follows, one byte of kind,
-// a payload. In: one START, JSON {"language", "code", "args", "env"}. Out: READY when parked, STARTED when it is understood.
+// a payload. In: one JOB, JSON {"language", "code", "args", "env"}, then START. Out: READY when parked, STARTED when it is
+// understood.
 // process.stdin, stdout and stderr stay untouched until the guest asks for them: their first use decides what they are.
 
 const fs = require('node:fs');
@@ -18,6 +19,7 @@ const CHANNEL = 3;
 const READY = 1;
 const START = 2;
 const STARTED = 3;
+const JOB = 26;
 const LARGEST_JOB = 64 * 1024 * 1024;
 const NAME = '[eval]';
 const CANNOT_START = 126;
@@ -52,13 +54,10 @@ function warm(typescript) {
 function nextJob() {
   try {
     say(READY);
-    const header = readExactly(5);
-    if (header === null || header[4] !== START) return null;
-    const size = header.readUInt32BE(0) - 1;
-    if (size > LARGEST_JOB) return null;
-    const body = readExactly(size);
+    const body = hear(JOB);
     if (body === null) return null;
     const job = JSON.parse(body.toString('utf8'));
+    if (hear(START) === null) return null;
     say(STARTED);
     return job;
   } catch {
@@ -66,6 +65,13 @@ function nextJob() {
   } finally {
     fs.closeSync(CHANNEL); // one job only: nothing can reach this process a second time
   }
+}
+
+function hear(kind) {
+  const header = readExactly(5);
+  if (header === null || header[4] !== kind) return null;
+  const size = header.readUInt32BE(0) - 1;
+  return size > LARGEST_JOB ? null : readExactly(size);
 }
 
 function say(kind) {

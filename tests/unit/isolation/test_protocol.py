@@ -90,4 +90,5 @@ def test_the_numbers_of_kinds_never_change() -> None:
         ("ROOM", 23),
         ("CALL", 24),
         ("CUT", 25),
+        ("JOB", 26),
     ]

@@ -61,7 +61,7 @@ class Parked:
         return said
 
     def send(self, job: bytes) -> None:
-        self.channel.sendall(encode(Kind.START, job))
+        self.channel.sendall(encode(Kind.JOB, job) + encode(Kind.START))
 
     def finish(self, stdin: bytes = b"") -> Done:
         stdout, stderr = self.process.communicate(stdin)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ringfence.isolation.linux.attached import Attached
 
 
+_START = encode(Kind.START)
+
+
 @dataclass(slots=True)
 class ParkedWorker:
     """Implements `ports.Worker` for boxes that share this kernel."""
@@ -100,18 +103,17 @@ class ParkedWorker:
             raise WorkerLost("a worker serves one run")
         self._used = True
         self.meter.begin(job.limits)
-        # First of all, and all but its last byte: the worker wakes up on its core while it is written down on this one
-        # that it begins. Until that byte comes there is no job.
-        message = self._message(job, attached)
-        withheld = 0 if begin is None else 1
-        unsent = self._offer(message[: len(message) - withheld])
+        # First of all: the worker gets ready for it on its core while it is written down on this one that it begins.
+        unsent = self._offer(self._message(job, attached))
         if begin is not None:
             await begin()
         if attached is not None:
             await attached.announce(job.stdin)
         started = time.perf_counter()
-        if withheld or unsent:
-            unsent = self._offer(message[len(message) - len(unsent) - withheld :])
+        try:
+            unsent, was_told = self._offer(memoryview(bytes(unsent) + _START)), True
+        except WorkerLost:  # how it ended is told next, and by that whose doing it was
+            unsent, was_told = unsent[:0], False
         # What it is watched with is made while it runs: nothing that it says before is lost.
         listener = None if on_output is None else Listener(on_output, self.kill)
         capture: Callable[[str, int, OnOutput | None], Capture] = Capture if attached is None else attached.capture
@@ -140,7 +142,15 @@ class ParkedWorker:
         if listener is not None and listener.error is not None:
             raise listener.error
         has_started = said(self.job, Kind.STARTED) is not None if attached is None else attached.has_started()
+        has_started = has_started and (was_told or self._fell_over_its_text(watch.farewell))
         return self._ending(watch.farewell, captures, elapsed, has_started=has_started)
+
+    def _fell_over_its_text(self, farewell: Farewell | None) -> bool:
+        """Whether a worker that was never told to start ended by what it had to read, and by nobody's hand."""
+        if farewell is None:
+            return False
+        _, signal_number = seen_by_the_kernel(farewell.wait_status)
+        return signal_number != signal.SIGKILL or self.meter.ran_out_of_memory()
 
     def _message(self, job: Job, attached: Attached | None) -> memoryview:
         message = {
@@ -155,7 +165,7 @@ class ParkedWorker:
             message["cwd"] = job.cwd
         if attached is not None:
             message["attached"] = {"terminal": attached.terminal}
-        return memoryview(encode(Kind.START, json.dumps(message).encode()))
+        return memoryview(encode(Kind.JOB, json.dumps(message).encode()))
 
     def _offer(self, data: memoryview) -> memoryview:
         """Hand over as much as the channel takes at once, and return the rest."""

@@ -137,11 +137,9 @@ class StreamWorker:
         )
         mask(captures, job.masks)
         feed = WindowFeed(loop, self.talk) if controls is None else controls.feed
-        message = self._message(job, controls)
-        # all but its last byte: until that comes there is no job, and meanwhile the rest of it travels
-        withheld = 0 if begin is None else 1
         conversation = Conversation(self, loop, captures, job, feed, controls)
-        conversation.begin_sending(message[: len(message) - withheld])
+        # it travels while it is written down that it begins
+        conversation.hand_over(self._message(job, controls))
         try:
             if begin is not None:
                 await begin()
@@ -152,7 +150,7 @@ class StreamWorker:
                 feed.end_when_empty()
             started = time.perf_counter()
             self._conversation = conversation
-            conversation.begin(message[len(message) - withheld :])
+            conversation.begin()
             await conversation.over.wait()
         except asyncio.CancelledError:
             self.kill("cancelled")
@@ -182,7 +180,7 @@ class StreamWorker:
             message["cwd"] = job.cwd
         if controls is not None:
             message["attached"] = {"terminal": controls.terminal}
-        return memoryview(encode(Kind.START, json.dumps(message).encode()))
+        return memoryview(encode(Kind.JOB, json.dumps(message).encode()))
 
     async def _ending(self, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
         """Put together what the init and the host say.

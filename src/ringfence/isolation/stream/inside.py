@@ -253,6 +253,7 @@ class _Run:
         self._apart = apart
         self._meter = Meter()
         self._decoder = Decoder()
+        self._handed_over: bytes | None = None
         self._most_cpu_us: float | None = None
         self._next_look = 0.0
         self._over = 0
@@ -344,8 +345,10 @@ class _Run:
     def _obey(self, kind: Kind, payload: bytes) -> None:
         if kind is Kind.STDIN:
             self._took(self._guest.feed(payload))
-        elif kind is Kind.START and self._most_cpu_us is None:
-            self._start(payload)
+        elif kind is Kind.JOB and self._handed_over is None:
+            self._handed_over = payload
+        elif kind is Kind.START and self._handed_over is not None and self._most_cpu_us is None:
+            self._start(self._handed_over)
         elif kind is Kind.SIGNAL:
             self._guest.signal(int(payload))
         elif kind is Kind.RESIZE:
@@ -371,7 +374,7 @@ class _Run:
         else:
             self._stream.say(Kind.STARTED)  # before it is true: a job that may have run is nobody else's any more
         with contextlib.suppress(OSError):  # that it has ended comes next
-            self._job.sendall(encode(Kind.START, payload))
+            self._job.sendall(encode(Kind.JOB, payload) + encode(Kind.START))
 
     def _look(self) -> None:
         now = time.monotonic()

@@ -68,7 +68,7 @@ class Conversation:
         feed: WindowFeed,
         controls: StreamControls | None,
     ) -> None:
-        """Nothing is sent or heard before `begin_sending` and `begin`."""
+        """Nothing is sent or heard before `hand_over` and `begin`."""
         self._worker = worker
         self._talk = worker.talk
         self._loop = loop
@@ -89,14 +89,14 @@ class Conversation:
         self.farewell: Farewell | None = None
         """What was said of the guest's end; None when nobody was left to say it, or nobody to be believed."""
 
-    def begin_sending(self, data: memoryview) -> None:
-        """Send the beginning of the job, as fast as it is taken, whatever else happens meanwhile."""
-        self._talk.send(data)
+    def hand_over(self, job: memoryview) -> None:
+        """Send the job, as fast as it is taken, whatever else happens meanwhile."""
+        self._talk.send(job)
         self.write_soon()
 
-    def begin(self, last: memoryview) -> None:
-        """Send what makes it a job, and listen."""
-        self._talk.send(last)
+    def begin(self) -> None:
+        """Have it started, and listen."""
+        self._talk.say(Kind.START)
         self._deadline = self._loop.time() + self._limits.wall_seconds
         self._loop.add_reader(self._fds[1], self._listen)
         self._loop.add_reader(self._fds[2], self._overhear)
