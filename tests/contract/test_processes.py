@@ -110,6 +110,20 @@ async def test_a_terminal_is_one_has_a_size_and_can_be_given_another(isolation: 
         assert (await process.poll()).stderr.data == b""
 
 
+async def test_what_is_wrong_with_a_text_is_told_on_its_terminal(isolation: str, tmp_path: Path) -> None:
+    async with opened(isolation, tmp_path) as manager:
+        process = await manager.start_process(code="1 is 1\nx = = 1", language="python", terminal=(24, 80))
+        assert (await process.wait()).exit_code == 1
+        said = await process.poll()
+        assert b"SyntaxError" in said.stdout.data
+        assert said.stderr.data == b""
+        process = await manager.start_process(code="print(1 is 1)", language="python", terminal=(24, 80))
+        assert (await process.wait()).exit_code == 0
+        said = await process.poll()
+        assert b"SyntaxWarning" in said.stdout.data
+        assert said.stderr.data == b""
+
+
 async def test_an_interrupt_reaches_what_is_in_the_foreground_and_the_shell_lives_on(
     isolation: str, tmp_path: Path
 ) -> None:

@@ -59,13 +59,13 @@ def serve(job_fd: int) -> NoReturn:
     os.write(job_fd, _READY)
     words = _words(job_fd)
     job = json.loads(_next(words, Kind.JOB))
+    if "attached" in job:
+        _attach(job_fd, job["attached"]["terminal"])
     # before its text is looked at: what that does to this process is its own doing
     os.write(job_fd, _STARTED)
     get_ready(job)
     program = None if job["language"] == "bash" else _read(job["code"])
     _next(words, Kind.START)
-    if "attached" in job:
-        _attach(job_fd, job["attached"]["terminal"])
     os.close(job_fd)
     become_guest(job, program)
 
