@@ -216,6 +216,26 @@ async def test_nothing_of_a_job_happens_before_its_beginning_is_written(
     assert (ending.stdout, ending.exit_code) == (b"ran\n", 0)
 
 
+async def test_a_text_is_read_without_anything_of_the_guests(bench: Bench) -> None:
+    """What the interpreter imports to warn of a text must not be found among the files that came with it."""
+    heard: list[bytes] = []
+    planted = b"print('ran early', flush=True)"
+
+    async def begin(_: Worker) -> None:
+        for _ in range(200):  # turns in which it would be heard
+            await asyncio.sleep(0.001)
+
+    done = await bench.run(
+        "print(1 is 1)",
+        files={f"{name}.py": planted for name in ("linecache", "tokenize", "tracemalloc", "unicodedata")},
+        on_output=lambda _, data: heard.append(data),
+        begin=begin,
+        spec={"preload": ("warnings",)},
+    )
+    assert b"early" not in b"".join(heard)
+    assert (done.stdout, "SyntaxWarning" in done.stderr) == ("True\n", True)
+
+
 async def test_where_its_beginning_cannot_be_written_nothing_of_a_job_happens(bench: Bench) -> None:
     worker = bench.start()
     worker.place({}, {})

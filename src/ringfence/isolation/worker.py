@@ -149,6 +149,8 @@ def become_guest(job: dict[str, Any], program: Program | None) -> NoReturn:
             os.execve("/bin/bash", ["bash", "-c", job["code"], "bash", *job["args"]], os.environ)  # noqa: S606  the job itself
         except OSError as error:  # an image without it, or a script longer than an argument may be
             _cannot_start("/bin/bash", error)
+    # not before: whatever the interpreter imports to read a text would be looked for among the guest's files first
+    sys.path.insert(0, "")
     _reseed()
     _finish(_execute(program, job["args"]))
 

@@ -28,7 +28,8 @@ def prepare(config: dict[str, Any]) -> None:
     """
     _forget_signals()
     os.environ.update(config["environment"])
-    sys.path[:] = ["", *(path for path in sys.path if path not in ("", config["source"])), *config["sys_path"]]
+    # a guest's own directory comes first, and not before it runs: `worker.become_guest`
+    sys.path[:] = [*(path for path in sys.path if path not in ("", config["source"])), *config["sys_path"]]
     # a guest that is killed has then shown every line it finished
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # what `site` gives an interpreter; it does not run here, because it would look for packages on the host
