@@ -221,7 +221,7 @@ async def test_a_text_is_read_without_anything_of_the_guests(bench: Bench) -> No
     heard: list[bytes] = []
     planted = b"print('ran early', flush=True)"
 
-    async def begin(_: Worker) -> None:
+    async def begin(worker: Worker) -> None:
         for _ in range(200):  # turns in which it would be heard
             await asyncio.sleep(0.001)
 
