@@ -135,6 +135,7 @@ HELD: dict[str, tuple[str, Act, str]] = {
 _POLICY_TESTS = "tests/unit/authority/test_policy_reader.py"
 ELSEWHERE = {
     "sandbox_enabled": f"{_POLICY_TESTS}::test_the_most_specific_word_about_the_isolation_counts",
+    "require_cgroups": "tests/security/test_stricter.py::test_a_policy_has_memory_held_by_a_cgroup_or_nothing_runs",
     "commit": "tests/security/test_changes.py::test_a_policy_that_asks_cannot_be_talked_out_of_it",
     "max_cpu": "tests/security/test_limits_cgroup.py::test_the_cpu_quota_throttles_and_the_time_is_counted",
     "max_concurrency": "tests/e2e/test_law.py::test_no_more_calls_of_a_tool_run_at_once_than_the_policy_says",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.command_line import said, told
 from tests.http_service import Answer, Service, serving
+
+from ringfence import SandboxManager
+from ringfence.errors import IsolationUnavailable
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(21, 37)]
 POLICY = """
@@ -103,6 +107,19 @@ def test_cgroups_are_there_where_they_are_asked_for_or_nothing_runs(service: Ser
         assert answer.json["isolation"]["memory_limit"] == "cgroup"
     else:
         assert (answer.status, answer.reason) == (503, "cgroups_missing")
+
+
+@pytest.mark.parametrize("role", [None, "lax"])
+async def test_a_policy_has_memory_held_by_a_cgroup_or_nothing_runs(tmp_path: Path, role: str | None) -> None:
+    policy = tmp_path / "policy.yaml"
+    lax = "{tools: [code_run], require_cgroups: false}"
+    policy.write_text(f"policies: {{default: {{require_cgroups: true}}, agent_roles: {{lax: {lax}}}}}\n")
+    async with SandboxManager(home=tmp_path / "home", policy_file=policy, role=role, pool_size=0) as manager:
+        try:
+            seen = (await manager.execute_code("python", "print(1)")).isolation.memory_limit
+        except IsolationUnavailable as refused:
+            seen = refused.reason
+    assert seen in (("cgroup", "cgroups_missing") if role is None else ("cgroup", "sampled"))
 
 
 def test_the_command_makes_and_shows_a_key_of_a_role(service: Service) -> None:

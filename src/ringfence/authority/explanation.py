@@ -37,6 +37,7 @@ _HELD_BY = {
     "safety": "guard",
     "isolation": _KERNEL,
     "critical_isolation": _KERNEL,
+    "require_cgroups": _HOST,
     "net_mode": _KERNEL,
     "net.http": "proxy",
     "mime_allow": "proxy",

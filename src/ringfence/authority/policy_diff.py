@@ -99,6 +99,12 @@ def _others(before: PolicyView, after: PolicyView, change: Any) -> Iterator[Chan
         yield change(
             "output_inline", before.output_inline, after.output_inline, after.output_inline, before.output_inline
         )
+    if before.require_cgroups != after.require_cgroups:
+        yield change(
+            "require_cgroups",
+            *(before.require_cgroups, after.require_cgroups),
+            *(before.require_cgroups, after.require_cgroups),
+        )
     if before.intercept_tls != after.intercept_tls:
         # it opens hosts that are granted in part, and secrets of the host to code
         yield change(

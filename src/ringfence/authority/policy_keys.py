@@ -197,6 +197,7 @@ SCALAR_KEYS: dict[str, Read] = {
     "filesystem_access": word(FilesystemAccess),
     "isolation": word(IsolationLevel),
     "critical_isolation": word(IsolationLevel),
+    "require_cgroups": flag,
     "output_inline": flag,
     "intercept_tls": flag,
     "commit": word(Commit),

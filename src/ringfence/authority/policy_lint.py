@@ -189,7 +189,7 @@ def _wider(scope: Scope, tool: Scope) -> set[str]:
     both = scope.values.keys() & tool.values.keys()
     more = {key for key in both & LIMIT_KEYS.keys() if scope.values[key] > tool.values[key]}
     more |= {key for key in both & {"network_access"} if scope.values[key] and not tool.values[key]}
-    more |= {key for key in both & {"sandbox_enabled"} if tool.values[key] and not scope.values[key]}
+    more |= {key for key in both & {"sandbox_enabled", "require_cgroups"} if tool.values[key] and not scope.values[key]}
     more |= {key for key in both & {"net_mode", "filesystem_access"} if scope.values[key] > tool.values[key]}
     rising = {"isolation", "critical_isolation", "risk_level", "commit"}
     more |= {key for key in both & rising if scope.values[key] < tool.values[key]}

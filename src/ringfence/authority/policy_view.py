@@ -39,6 +39,8 @@ class PolicyView:
     risk: RiskLevel
     isolation: IsolationLevel
     critical_isolation: IsolationLevel
+    require_cgroups: bool
+    """Whether code is refused where no cgroup holds its memory, which is then only looked at now and then."""
     mime_allow: frozenset[str] | None
     env_allow: frozenset[str] | None
     allowed_commands: tuple[str, ...] | None
@@ -81,6 +83,7 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
         risk=values.get("risk_level") or (known.risk if known else RiskLevel.SAFE),
         isolation=_isolation(scopes),
         critical_isolation=max(values.get("critical_isolation", IsolationLevel.CONTAINER), IsolationLevel.CONTAINER),
+        require_cgroups=values.get("require_cgroups", False),
         mime_allow=values.get("mime_allow"),
         env_allow=frozenset(values["env_allow"]) if "env_allow" in values else None,
         allowed_commands=tuple(values["allowed_commands"]) if "allowed_commands" in values else None,

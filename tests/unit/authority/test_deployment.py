@@ -88,3 +88,18 @@ def test_a_policy_that_no_longer_asks_for_it_is_wider() -> None:
     found = [one for one in diff(GVISOR, BUILT_IN) if "critical_isolation" in str(one)]
     assert [one.direction for one in found] == [Direction.WIDENED] * len(found)
     assert found
+
+
+def test_cgroups_are_required_by_the_policy_or_by_the_request_and_by_neither_taken_back() -> None:
+    policy = load_policy(b"policies: {tools: {code_run: {require_cgroups: true}}}")
+    for said, asked, required in (
+        (policy, False, True),
+        (policy, True, True),
+        (BUILT_IN, True, True),
+        (BUILT_IN, False, False),
+    ):
+        request = Request(require_cgroups=asked)
+        profile = ProfileBuilder().build(grant("code_run"), Manifest("code_run"), said, request=request)
+        assert profile.require_cgroups is required
+    assert [str(one.direction) for one in diff(policy, BUILT_IN) if one.setting == "require_cgroups"] == ["widened"]
+    assert [str(one.direction) for one in diff(BUILT_IN, policy) if one.setting == "require_cgroups"] == ["narrowed"]
