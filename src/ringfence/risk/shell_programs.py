@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ringfence.capability.process import MULTICALL
+from ringfence.capability.process import SHELLS as EVERY_SHELL
 from ringfence.dataclass import dataclass, field, replace
 from ringfence.risk.shell_tree import Command, Word
 from ringfence.risk.vocabulary import names
 
-MULTICALL = names("busybox toybox")
-SHELLS = names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash")
+SHELLS = EVERY_SHELL - MULTICALL
 # Shell words that change what later words mean; none of them is a program on a list.
 REBINDERS = names(
     "alias unalias hash enable shopt set bind complete declare typeset local export readonly unset read mapfile"
