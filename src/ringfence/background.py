@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ringfence.operation import CodeRun
     from ringfence.operation.form import Operation
     from ringfence.outcome import ExecutionResult, OnOutput
+    from ringfence.ports import StillGranted
     from ringfence.processes.process import Process
     from ringfence.processes.running import ProcessInfo
     from ringfence.sessions import Session
@@ -41,6 +42,7 @@ class Background(ABC):
     _held: engines.Hold | None
     _presented: Presented | None
     _role: str | None
+    _still_granted: StillGranted | None
 
     async def start_process(
         self,
@@ -142,7 +144,14 @@ class Background(ABC):
             )
         exec_id, engine = _runs.new("ex"), self._engine()
         profile = await self._profile(operation, asked, exec_id)
-        run = partial(engine.orchestrator.run, operation, profile, correlation=self._correlation, exec_id=exec_id)
+        run = partial(
+            engine.orchestrator.run,
+            operation,
+            profile,
+            correlation=self._correlation,
+            exec_id=exec_id,
+            still_granted=self._still_granted,
+        )
         return await starting.start(
             engine.processes(),
             run,

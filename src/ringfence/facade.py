@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ringfence.isolation.aio.pool import AIOSandboxPool
     from ringfence.operation.brokered import Brokered, ByBroker, ProcExec
     from ringfence.operation.form import Operation
+    from ringfence.ports import StillGranted
 
 _calls = TimeOrdered()
 _LATER = ("confirmation_service",)
@@ -160,6 +161,7 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
         self._scope = _calls.new("scope")
         self._held: engines.Hold | None = None
         self._presented: Presented | None = None
+        self._still_granted: StillGranted | None = None
 
     async def __aenter__(self) -> Self:
         """Start filling the pool."""
@@ -315,7 +317,7 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
             call_id=call_id,
         )
         governed = copy.copy(self)
-        governed._presented = presented
+        governed._presented, governed._still_granted = presented, presented.still_good
         governed._scope = _calls.new("scope")
         try:
             yield governed
@@ -402,6 +404,7 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
             correlation=self._correlation,
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
+            still_granted=self._still_granted,
         )
 
     def stream(self, request: ExecutionRequest) -> OutputStream:

@@ -228,6 +228,9 @@ class Taints(Protocol):
 Keep = Callable[["Members", "Members", "Operation", "Outcome"], "Awaitable[Outcome]"]
 """Keeps what came of an execution beside its evidence: told how it began and ended, it adds to the end what it kept."""
 
+StillGranted = Callable[[], None]
+"""Raises what refuses a grant that was revoked, or whose time is over, since an operation was admitted under it."""
+
 
 class CallRegister(Protocol):
     """Remembers which calls are open and which are over, as long as a grant for them could be presented."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ringfence.operation.code import CodeRun
     from ringfence.operation.form import Operation
     from ringfence.outcome import ExecutionResult, OnOutput
+    from ringfence.ports import StillGranted
     from ringfence.requests import ExecutionRequest
     from ringfence.skills.shelf import Shelf
     from ringfence.skills.skill import Skill, SkillOutcome
@@ -42,6 +43,7 @@ class Skilled(ABC):
     _asks: Asks
     _caller: Caller
     _skill_directories: tuple[Path, ...]
+    _still_granted: StillGranted | None
 
     async def skills(self) -> list[Skill]:
         """Return the skills that this manager's role may call."""
@@ -111,7 +113,11 @@ class Skilled(ABC):
         for name, operation in wanted.items():
             profile = await acting._profile(operation, request, None, skill.manifest)
             fetched[name] = await self._engine().orchestrator.run(
-                operation, profile, session_id=self._session_id, correlation=acting._correlation
+                operation,
+                profile,
+                session_id=self._session_id,
+                correlation=acting._correlation,
+                still_granted=self._still_granted,
             )
         return call.as_inputs(fetched)
 
@@ -149,6 +155,7 @@ class Skilled(ABC):
             correlation=acting._correlation,
             built_us=(perf_counter_ns() - began) // 1000,
             exec_id=exec_id,
+            still_granted=self._still_granted,
         )
 
     async def _note_rejected(self, outcome: SkillOutcome) -> None:

@@ -293,6 +293,31 @@ async def test_a_revoked_grant_stops_in_the_middle_of_its_call(desk: Callable[..
 
 
 @pytest.mark.needs("biscuit")
+@pytest.mark.parametrize(("ends", "reason"), [("revoked", "revoked"), ("over", "expired")])
+async def test_a_grant_that_ends_while_its_call_waits_for_a_place_runs_nothing(
+    desk: Callable[..., str], tmp_path: Path, ends: str, reason: str
+) -> None:
+    token = issued(desk, *(() if ends == "revoked" else ("--ttl", "4s")))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policies: {tools: {code_run: {max_concurrency: 1}}}\n")
+    governing = SandboxManager(home=tmp_path, policy_file=policy, session_id="s")
+    async with governing as manager, manager.under(token, call_id="c1") as governed:
+        first = asyncio.create_task(manager.execute_code("python", "import time; time.sleep(50)"))
+        await asyncio.sleep(1)
+        waiting = asyncio.create_task(governed.execute_code("python", "open('ran', 'w')"))
+        await asyncio.sleep(1)
+        if ends == "revoked":
+            await asyncio.to_thread(desk, "grant", "revoke", token)
+        else:
+            await asyncio.sleep(4)
+        first.cancel()  # so that there is a place for it
+        with pytest.raises(Denied) as refusal:
+            await waiting
+        assert refusal.value.reason == reason
+        assert not (await manager.execute_code("python", "import os; print(os.listdir())")).stdout.count("ran")
+
+
+@pytest.mark.needs("biscuit")
 async def test_a_grant_never_widens_the_policy(desk: Callable[..., str], tmp_path: Path) -> None:
     token = issued(desk)
     policy = tmp_path / "policy.yaml"

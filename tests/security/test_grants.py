@@ -23,11 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.grants.desk import CALL, Desk, StillClock, another
 
-from ringfence.authority.narrowing import Narrowing
+from ringfence.authority.narrowing import Narrowing, read_narrowing
 from ringfence.capability.budget import Budget
 from ringfence.capability.canonical import canonical
 from ringfence.errors import Denied, RingfenceError
 from ringfence.errors.table import TABLE
+from ringfence.grants.biscuit import MAX_CHARACTERS
 
 biscuit_auth: Any = None
 with contextlib.suppress(ImportError):  # there is no wheel for every Python: the mark below says so
@@ -271,6 +272,35 @@ def test_a_token_with_more_blocks_than_we_append_is_refused(desk: Desk) -> None:
 
 
 # --- around it ---
+
+
+def _multiplying(step: int) -> tuple[dict[str, Any], ...]:
+    """Return capabilities none of which covers another, so that two such lists meet in all their pairs."""
+    return tuple({"FsRead": {"path": "work", "only": [f"work/*{step}*{number}*"]}} for number in range(64))
+
+
+@pytest.mark.timeout(30)
+def test_narrowings_that_multiply_are_refused_before_they_are_worked_out(desk: Desk) -> None:
+    # 64 of a kind, seven times over, are 64**7: whoever holds a grant could have a host think about it for ever
+    token = desk.token()
+    for step in range(7):
+        token = desk.codec.attenuate(token, read_narrowing({"capabilities": list(_multiplying(step))}))
+    assert refused(desk, token) == "bad_token"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"capabilities": [{"NetHttp": {"host": "h", "methods": ["GET"], "paths": [f"/{n}" for n in range(5000)]}}]},
+        {"capabilities": [{"FsRead": {"path": "work", "only": [f"work/*{n}" for n in range(2000)]}}]},
+        {"denials": {"paths": [f"work/{n}" for n in range(2000)]}},
+    ],
+)
+def test_a_narrowing_of_many_parts_is_refused_before_they_are_compared(desk: Desk, form: dict[str, Any]) -> None:
+    token = appended(desk, desk.token(), NARROW, fact(form))
+    assert len(token) <= MAX_CHARACTERS
+    assert refused(desk, token) == "bad_token"
 
 
 def test_a_panic_inside_the_library_is_a_bad_token(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

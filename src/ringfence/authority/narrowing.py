@@ -15,6 +15,7 @@ from ringfence.errors import InvalidRequest
 
 # The holder writes these, and reading them costs the host: a long list against a long list is a product.
 MAX_CAPABILITIES: Final = 64
+MAX_PARTS: Final = 512
 _FIELDS: Final = frozenset({"capabilities", "budget", "limits", "denials", "expires_at", "safety_floor"})
 
 
@@ -65,7 +66,7 @@ def read_narrowing(form: object) -> Narrowing:
     """Read what `Narrowing.to_json` returns.
 
     Raises:
-        InvalidRequest: A field is unknown or wrong, or the list of capabilities is too long.
+        InvalidRequest: A field is unknown or wrong, or there is too much of it.
     """
     if not isinstance(form, dict):
         raise InvalidRequest("a narrowing must be an object", reason="invalid_grant")
@@ -76,6 +77,8 @@ def read_narrowing(form: object) -> Narrowing:
     capabilities = form.get("capabilities")
     if isinstance(capabilities, list) and len(capabilities) > MAX_CAPABILITIES:
         raise InvalidRequest(f"more than {MAX_CAPABILITIES} capabilities in one narrowing", reason="invalid_grant")
+    if _parts(form) > MAX_PARTS:
+        raise InvalidRequest(f"more than {MAX_PARTS} values in one narrowing", reason="invalid_grant")
     return Narrowing(
         capabilities=read_capabilities(capabilities) if "capabilities" in form else None,
         budget=read_budget(form.get("budget", {})),
@@ -84,3 +87,14 @@ def read_narrowing(form: object) -> Narrowing:
         expires_at=read_time("expires_at", form["expires_at"]) if "expires_at" in form else None,
         safety_floor=read_risk(form.get("safety_floor", "safe")),
     )
+
+
+def _parts(form: object) -> int:
+    """Return how many values there are in `form`, at any depth."""
+    waiting, found = [form], 0
+    while waiting:
+        each = waiting.pop()
+        inner: list[object] = list(each.values()) if isinstance(each, dict) else each if isinstance(each, list) else []
+        waiting.extend(inner)
+        found += not inner
+    return found

@@ -100,12 +100,12 @@ def view(policy: Policy, tool: str, role: str | None = None) -> PolicyView:
 
 def lineage(policy: Policy, role: str | None) -> list[Role]:
     """Return the role, what it inherits, what that inherits; it ends at an unknown name or where a circle closes."""
-    chain: list[Role] = []
+    chain: dict[str, Role] = {}
     name = role
-    while name is not None and name in policy.roles and all(name != role.name for role in chain):
-        chain.append(policy.roles[name])
-        name = chain[-1].inherits
-    return chain
+    while name is not None and name in policy.roles and name not in chain:
+        chain[name] = policy.roles[name]
+        name = chain[name].inherits
+    return list(chain.values())
 
 
 def specific_first(policy: Policy, chain: list[Role], tool: str) -> list[Scope]:

@@ -235,7 +235,14 @@ def _key(layers: Layers) -> tuple[Any, ...]:
         id(layers.manifest),
         None
         if grant is None
-        else (grant.capabilities, grant.budget, _items(grant.limits), grant.denials, grant.safety_floor),
+        else (
+            grant.tool_name,
+            grant.capabilities,
+            grant.budget,
+            _items(grant.limits),
+            grant.denials,
+            grant.safety_floor,
+        ),
         None
         if request is NO_REQUEST
         else (

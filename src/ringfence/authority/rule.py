@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from ringfence.authority.levels import Decision
-from ringfence.capability.glob import in_every_part, matches_below, matches_text
+from ringfence.capability.glob import matches_below, matches_denied, matches_text
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
@@ -51,7 +51,7 @@ class Rule:
         if self.decision is Decision.ALLOW:
             return matches_below(glob, path)
         # as a deny list does: without regard to case, and in every part where it names none
-        return any(matches_below(each, path.casefold()) for each in in_every_part(glob.casefold()))
+        return matches_denied(glob, path)
 
     def matches_words(self, words: Sequence[str]) -> bool:
         """Whether a command, already split into words, begins as the rule says."""

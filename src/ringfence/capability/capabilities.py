@@ -58,8 +58,12 @@ class Capabilities:
         return len(self.items)
 
     def meet(self, other: Capabilities) -> Capabilities:
-        """Return what allows exactly what both allow."""
-        if self is other:
+        """Return what allows exactly what both allow.
+
+        Raises:
+            InvalidRequest: That takes more capabilities than anybody could have meant.
+        """
+        if self == other:
             return self
         met: list[Any] = []
         for name in self._by_name.keys() & other._by_name.keys():
@@ -115,6 +119,7 @@ class Capabilities:
 
 
 NO_CAPABILITIES: Final = Capabilities()
+MOST_MET: Final = 512
 
 
 def read_capabilities(form: object) -> Capabilities:
@@ -186,5 +191,21 @@ def _meets(ours: Sequence[Any], theirs: Sequence[Any]) -> list[Any]:
     if ours[0].name == "net.http":
         # an allow-list of a thousand domains must not cost a million meets
         return cast("list[Any]", type(ours[0]).meet_all(ours, theirs))
-    met = (one.meet(other) for one in ours for other in theirs)
-    return [item for item in met if item is not None]
+    # what both have is met by itself, and whatever else it meets is within it
+    shared = set(ours).intersection(theirs)
+    met = set(shared)
+    rest = [other for other in theirs if other not in shared]
+    # Directories and names are nested or apart, so two lists of them meet in no more than both have. Globs and
+    # templates add up instead: lists of them multiply, and a holder narrows a grant as often as he likes.
+    most = max(len(ours) + len(theirs), MOST_MET)
+    for one in ours:
+        if one in shared:
+            continue
+        met.update(found for other in rest if (found := one.meet(other)) is not None)
+        if len(met) > most:
+            raise invalid(
+                ours[0].tag,
+                f"two lists of them have more than {most} in common",
+                fix="narrow to fewer globs or templates",
+            )
+    return list(met)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ringfence.capability.canonical import digest
-from ringfence.capability.glob import change_glob, denied_glob, in_every_part, matches_below, matches_text
+from ringfence.capability.glob import change_glob, denied_glob, matches_denied, matches_text
 from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest
 from ringfence.operation.path import workspace_path
@@ -99,11 +99,10 @@ class Denials:
     @staticmethod
     def _denies(globs: frozenset[str], path: str) -> bool:
         try:
-            # without regard to case: on some file systems `.ENV` is `.env`
-            place = workspace_path(path).casefold()
+            place = workspace_path(path)
         except InvalidRequest:
             return True
-        return any(matches_below(glob, place) for glob in _meant(globs))
+        return any(matches_denied(glob, place) for glob in globs)
 
     def denies_domain(self, host: str) -> bool:
         """Whether the name of a host, in its one spelling, is denied."""
@@ -161,15 +160,7 @@ def read_denials(form: object) -> Denials:
 
 
 def _in_work(globs: frozenset[str], paths: Iterable[str]) -> tuple[str, ...]:
-    meant = list(_meant(globs))
-    return tuple(
-        path for path in paths if any(matches_below(glob, f"/workspace/work/{path}".casefold()) for glob in meant)
-    )
-
-
-def _meant(globs: Iterable[str]) -> Iterator[str]:
-    for glob in globs:
-        yield from in_every_part(glob.casefold())
+    return tuple(path for path in paths if any(matches_denied(glob, f"/workspace/work/{path}") for glob in globs))
 
 
 def denied_domain(pattern: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ringfence.capability.kind import Kind, invalid
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ringfence.capability.net import NetHttp
     from ringfence.capability.process import ProcExec
 
-    Capability = (
+    Capability: TypeAlias = (
         FsRead
         | FsWrite
         | FsList

@@ -45,6 +45,10 @@ class _Beneath(Kind):
             return type(self)(other.path, self.only | other.only)
         return None
 
+    def is_within(self, other: Kind) -> bool:
+        """Whether the other's directory is this one or above it, and it has no glob more; without making a meet."""
+        return type(other) is type(self) and self.only >= other.only and is_beneath(self.path, other.path)
+
     def refusal(self, operation: Operation) -> str | None:
         """Refuse other operations, and paths outside."""
         if operation.kind not in self.operations:

@@ -65,6 +65,24 @@ def change_glob(pattern: object) -> str:
     return glob
 
 
+def matches_denied(glob: str, path: str) -> bool:
+    """Whether what is denied is a path or a directory above it: in every part, and without regard to case.
+
+    On some file systems `.ENV` is `.env`. A case is folded in two ways: `ß` is `ss`, and one character for a `?` too.
+    """
+    return any(
+        any(matches_below(each, found) for each in in_every_part(wanted))
+        for wanted, found in set(zip(_folded(glob), _folded(path), strict=True))
+    )
+
+
+@lru_cache(maxsize=1024)
+def _folded(text: str) -> tuple[str, str]:
+    letter_by_letter = (letter.casefold() for letter in text)
+    kept = (fold if len(fold) == 1 else letter for fold, letter in zip(letter_by_letter, text, strict=True))
+    return text.casefold(), text.lower() if text.isascii() else "".join(kept)
+
+
 @lru_cache(maxsize=1024)
 def in_every_part(glob: str) -> tuple[str, ...]:
     """Return a glob of what is denied together with what it means in a workspace that has parts.

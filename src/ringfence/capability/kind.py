@@ -29,6 +29,10 @@ class Kind(ABC):
         """Return what allows exactly what both allow, or nothing; kinds that name one thing meet only themselves."""
         return self if self == other else None
 
+    def is_within(self, other: Kind) -> bool:
+        """Whether `other` allows all that this allows."""
+        return self.meet(other) == self
+
     @abstractmethod
     def refusal(self, operation: Operation) -> str | None:
         """Return why this does not allow `operation`, or nothing when it does."""
@@ -45,9 +49,7 @@ class Kind(ABC):
     def unite(cls, items: Sequence[Self]) -> list[Self]:
         """Return the shortest list that allows the same: here, what another one covers is dropped."""
         distinct = list(dict.fromkeys(items))
-        return [
-            item for item in distinct if not any(item.meet(other) == item for other in distinct if other is not item)
-        ]
+        return [item for item in distinct if not any(item.is_within(other) for other in distinct if other is not item)]
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:

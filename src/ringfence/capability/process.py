@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 # Bare names only: a path would let the caller choose the binary.
 _TOOL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z")
+# How many steps of a matcher the arguments of one program may take.
+MAX_WORK = 1 << 18
 # What reads its argument as a script of shell commands; running one is `CodeRun`, inside a box.
-SHELLS = frozenset(
-    {"ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "yash", "zsh"}
-)
+MULTICALL = frozenset({"busybox", "toybox"})
+SHELLS = MULTICALL | {
+    *("ash", "bash", "csh", "dash", "fish", "hush", "ksh", "ksh93", "lksh", "loksh", "mksh", "oksh", "osh", "pdksh"),
+    *("posh", "pwsh", "rbash", "rksh", "rzsh", "sash", "sh", "static-sh", "tcsh", "yash", "ysh", "zsh"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,10 @@ class ProcExec(Kind):
             return None
         return ProcExec(self.tool, self.templates | other.templates)
 
+    def is_within(self, other: Kind) -> bool:
+        """Whether the other is for the same program and has no template more; without making a meet."""
+        return isinstance(other, ProcExec) and other.tool == self.tool and self.templates >= other.templates
+
     def refusal(self, operation: Operation) -> str | None:
         """Refuse other operations, programs and arguments."""
         if operation.kind != "proc_exec":
@@ -52,6 +60,9 @@ class ProcExec(Kind):
         wanted = cast("brokered.ProcExec", operation)
         if wanted.tool != self.tool:
             return "tool"
+        # so many arguments for so large templates are none that anybody has written a template for
+        if sum(template.work(wanted.args) for template in self.templates) > MAX_WORK:
+            return "arguments"
         return None if all(template.matches(wanted.args) for template in self.templates) else "arguments"
 
     def fields(self) -> dict[str, Any]:

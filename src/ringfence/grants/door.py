@@ -42,11 +42,22 @@ class Presented:
             Unavailable: It cannot be checked here; nothing may run.
         """
         if self._over:  # also where nothing was done in it, so that the register knows of no call
-            raise Denied("the call this grant was presented for is over", reason="replayed")
+            raise _call_is_over()
         call = ProposedCall(self._tenant, self._subject_id, tool, self.call_id)
         self._admitted = self._verifier.admit(self._token, call)
         self._calls.spend(self._admitted)
         return self._admitted.grant
+
+    def still_good(self) -> None:
+        """Check again what can have changed since an operation was admitted, which is counted once.
+
+        Raises:
+            Denied: It was revoked, its time is over, or its call is.
+        """
+        if self._over or self._admitted is None:
+            raise _call_is_over()
+        tool = self._admitted.grant.tool_name
+        self._verifier.check(self._admitted, ProposedCall(self._tenant, self._subject_id, tool, self.call_id))
 
     @property
     def who(self) -> tuple[str, str]:
@@ -58,3 +69,7 @@ class Presented:
         self._over = True
         if self._admitted is not None:
             self._calls.close(self._admitted)
+
+
+def _call_is_over() -> Denied:
+    return Denied("the call this grant was presented for is over", reason="replayed")

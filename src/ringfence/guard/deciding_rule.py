@@ -54,7 +54,7 @@ def _about_program(argv: tuple[str, ...], rules: Rules) -> Rule | None:
     for rule, pattern in _strictest_first(rules):
         is_begun_so = rule.matches_words(argv)
         behind = judge_argv(argv, CommandLists(None, _spellings(pattern)))
-        if is_begun_so or behind.verdict is CommandVerdict.DENIED:
+        if is_begun_so or behind.verdict is CommandVerdict.DENIED or behind.unread:
             return rule
     return next((rule for rule in rules if rule.decision is Decision.ALLOW and rule.matches_words(argv)), None)
 

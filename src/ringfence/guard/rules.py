@@ -275,7 +275,7 @@ def _started_by(process: ProcExec, profile: Profile) -> Answer:
 
     denied = CommandLists(None, tuple(sorted(profile.denials.commands)))
     judgement = judge_argv((process.tool, *process.args), denied)
-    if judgement.verdict is CommandVerdict.DENIED:
+    if judgement.verdict is CommandVerdict.DENIED or (judgement.unread and denied.denied):
         return Answer("commands", _DENY, ToolDenied.code, "argument", "; ".join(judgement.reasons[:3]))
     return _YES["commands"]
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
-from ringfence import operation as operations
 from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
-from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
-from ringfence.dataclass import fields, replace
+from ringfence.dataclass import replace
 from ringfence.errors import (
     CapabilityBlocked,
     Denied,
@@ -33,28 +31,19 @@ from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
+from ringfence.orchestrator.checking import check_limits, check_operation
 from ringfence.orchestrator.standing import NOT_ASKED, Standing
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
-from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, Taints
+from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, StillGranted, Taints
 
 if TYPE_CHECKING:
     from ringfence.attachment import Attachment
     from ringfence.budgets.admission import Admission
+    from ringfence.capability.limits import Limits
     from ringfence.operation.brokered import ByBroker, ProcExec
     from ringfence.operation.form import Operation
     from ringfence.orchestrator.metering import Metering
     from ringfence.orchestrator.tainting import Tainting
-
-_BOUNDS = tuple(
-    (
-        field.name,
-        (int, float) if isinstance(field.default, float) else (int,),
-        SYSTEM_FLOOR.get(field.name, 0),
-        getattr(SYSTEM_CEILING, field.name),
-    )
-    for field in fields(Limits)
-)
-
 
 Executors = Mapping[str, Callable[[], Executor[Any, Any]]]
 """How to come by the executor of each domain; a domain that is not there is switched off, or not in this version."""
@@ -117,6 +106,7 @@ class Orchestrator:
         built_us: int = 0,
         exec_id: str | None = None,
         attached: Attachment | None = None,
+        still_granted: StillGranted | None = None,
     ) -> ExecutionResult: ...
 
     @overload
@@ -132,6 +122,7 @@ class Orchestrator:
         correlation: Correlation = UNKNOWN,
         built_us: int = 0,
         exec_id: str | None = None,
+        still_granted: StillGranted | None = None,
     ) -> BrokerOutcome: ...
 
     @overload
@@ -148,6 +139,7 @@ class Orchestrator:
         built_us: int = 0,
         exec_id: str | None = None,
         attached: Attachment | None = None,
+        still_granted: StillGranted | None = None,
     ) -> Outcome: ...
 
     async def run(
@@ -163,13 +155,15 @@ class Orchestrator:
         built_us: int = 0,
         exec_id: str | None = None,
         attached: Attachment | None = None,
+        still_granted: StillGranted | None = None,
     ) -> Outcome:
         """Carry out `operation` under `profile`, with what somebody has agreed to.
 
         `session_id` is whose files are meant, where the operation does not say so itself; `scope` is who shares
         temporary space, and is the call alone unless given; `correlation` is what the caller's own records call it;
         `built_us` is how long the profile took to make; `exec_id` is what the door that answers for the execution
-        has already called it; `attached` is who stays with a run of code while it runs.
+        has already called it; `attached` is who stays with a run of code while it runs; `still_granted` refuses what
+        is no longer granted when it has waited for its place.
 
         Raises:
             InvalidRequest: The operation or a limit is wrong; nothing ran.
@@ -244,8 +238,16 @@ class Orchestrator:
             cancelled=lambda: over[0],
             attached=attached,
         )
+
+        async def still_allowed() -> None:
+            if still_granted is not None:
+                await asyncio.to_thread(still_granted)
+            now_ms = self._clock.now_ms()
+            again = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent, tainted=standing.judged_by)
+            again.require_allowed()
+
         try:
-            outcome = await self._recorded(executor, ctx, operation, beginning)
+            outcome = await self._recorded(executor, ctx, operation, beginning, still_allowed)
         finally:
             over[0] = True
             for act in later:
@@ -290,7 +292,12 @@ class Orchestrator:
         return maker()
 
     async def _recorded(
-        self, executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation, beginning: Beginning
+        self,
+        executor: Executor[Any, Any],
+        ctx: ExecCtx,
+        operation: Operation,
+        beginning: Beginning,
+        still_allowed: Callable[[], Awaitable[None]],
     ) -> Outcome:
         """Have it carried out, and write down how that ended together with what it is charged: all of it or nothing."""
         begun = beginning.members
@@ -299,6 +306,7 @@ class Orchestrator:
             if metering is not None:
                 await beginning.write()  # what a budget refuses is on record
                 ctx = await metering.reserve(ctx)
+                await still_allowed()  # it may have waited, for longer than a grant or a consent is good
                 metering.handed_over()
             outcome = await _carried_out(executor, ctx, operation)
             await beginning.require_written()
@@ -399,52 +407,3 @@ def _status_of(error: RingfenceError) -> Status:
             return Status.DENIED
         case _:
             return Status.ERROR
-
-
-def check_operation(operation: Operation) -> None:
-    """Refuse what could not be carried out exactly as written.
-
-    Raises:
-        InvalidRequest: Naming what is wrong.
-    """
-    if not isinstance(operation, CodeRun):
-        from ringfence.operation import form  # not at the top: most calls run code
-
-        form.check(operation)  # type: ignore[arg-type]  # which refuses what is none of its kinds
-        return
-    operations.check(operation)
-    if operation.files or operation.inputs:
-        check_names(operation)
-
-
-def check_limits(limits: Limits) -> None:
-    """Refuse limits that are not numbers, not positive, below the system's floor or above its ceiling.
-
-    Raises:
-        InvalidRequest: Naming the limit.
-    """
-    for name, kinds, least, most in _BOUNDS:
-        value = getattr(limits, name)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise InvalidRequest(f"{name} must be a number, not {value!r}", reason="invalid_limit")
-        # written so that NaN fails too
-        if not value > 0:
-            raise InvalidRequest(f"{name} must be greater than 0, not {value}", reason="invalid_limit")
-        if value < least:
-            raise InvalidRequest(f"{name} must be at least {least}, not {value}", reason="invalid_limit")
-        if value > most:
-            raise InvalidRequest(
-                f"{name} of {value} is beyond the system's ceiling of {most}", reason="limit_exceeds_ceiling"
-            )
-
-
-def check_names(operation: CodeRun) -> None:
-    """Refuse names of files that could not be placed exactly so.
-
-    Raises:
-        InvalidRequest: Naming the path.
-    """
-    from ringfence.workspaces import place  # not at the top: most runs bring no files
-
-    place.check_names(operation.files, under="work")
-    place.check_names(operation.inputs, under="inputs")

@@ -100,7 +100,7 @@ def judge_argv(argv: tuple[str, ...], lists: CommandLists) -> CommandJudgement:
     """Return what `lists` say about a command that no shell reads."""
     judge = _Judge(lists)
     judge.judge_command(Command(argv), Script(), depth=0)
-    return CommandJudgement(tuple(judge.findings))
+    return CommandJudgement(tuple(judge.findings), judge.unread)
 
 
 class _Judge:
@@ -119,6 +119,7 @@ class _Judge:
             return
         if self._broken:
             # only what is not valid is slow to parse, so a script full of invalid scripts costs as much as one
+            self.unread = True
             self._unknown("script", "not judged: it is inside, or beside, one that is not valid bash")
             return
         try:
@@ -154,6 +155,10 @@ class _Judge:
             self.judge_command(nested, script, depth)
         for code in behind.scripts:
             self.judge_script(code, depth + 1)
+        for suspected in behind.perhaps:
+            self._judge_denial(suspected)
+        for code in behind.perhaps_scripts:
+            self.judge_script(code, depth + 1)
         if behind.unclear and not self._is_spelled_out(command):
             for what in behind.unclear:
                 self._unknown(_shown(command), what, command.line)
@@ -165,13 +170,16 @@ class _Judge:
             self._unknown(subject, "the command itself is known only when it runs", command.line)
             return
         for rule in self._denied:
-            match = rule.match(command.argv)
-            if match is None:
+            if rule.match(command.argv) is None:
                 self._unknown(subject, f"may be {rule.text!r}: arguments are known only when it runs", command.line)
-            elif match:
-                self._add(CommandVerdict.DENIED, subject, f"{rule.text!r} is denied", rule.text, command.line)
+        self._judge_denial(command)
         self._judge_arguments(command, subject)
         self._judge_allowance(command, script, subject, name)
+
+    def _judge_denial(self, command: Command) -> None:
+        for rule in self._denied:
+            if rule.match(command.argv):
+                self._add(CommandVerdict.DENIED, _shown(command), f"{rule.text!r} is denied", rule.text, command.line)
 
     def _judge_arguments(self, command: Command, subject: str) -> None:
         for word in command.argv[1:]:

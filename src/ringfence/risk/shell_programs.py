@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ringfence.capability.process import MULTICALL
+from ringfence.capability.process import SHELLS as EVERY_SHELL
 from ringfence.dataclass import dataclass, field, replace
 from ringfence.risk.shell_tree import Command, Word
 from ringfence.risk.vocabulary import names
 
-MULTICALL = names("busybox toybox")
-SHELLS = names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash")
+SHELLS = EVERY_SHELL - MULTICALL
 # Shell words that change what later words mean; none of them is a program on a list.
 REBINDERS = names(
     "alias unalias hash enable shopt set bind complete declare typeset local export readonly unset read mapfile"
 )
+# Start the command that begins at some word of theirs; which one, only their own options tell.
+STARTERS = names(
+    "parallel sem watch su runuser sg script strace ltrace unshare nsenter setpriv systemd-run batch screen tmux ssh "
+    "docker podman nerdctl kubectl bwrap proot fakeroot firejail dbus-run-session entr rlwrap start-stop-daemon pkexec "
+    "chpst capsh linux32 linux64 setarch i386 x86_64 perf valgrind xterm ld.so prlimit choom uclampset numactl cgexec "
+    "unbuffer tini dumb-init gosu su-exec torsocks proxychains proxychains4 xvfb-run catchsegv eatmydata faketime "
+    "softlimit setuidgid envdir chronic logsave daemonize"
+)
 # Take a command apart in ways of their own; naming one on a list says nothing about what it starts.
-LAUNCHERS = names(
-    "parallel watch su runuser script strace ltrace gdb unshare nsenter setpriv systemd-run at batch crontab "
-    "screen tmux "
-    "ssh docker podman nerdctl kubectl expect socat bwrap proot fakeroot firejail dbus-run-session run-parts "
-    "entr rlwrap "
-    "start-stop-daemon pkexec chpst capsh linux32 linux64 setarch i386 x86_64 perf valgrind vi vim view ex ed "
-    "emacs nano "
-    "less more man tclsh m4 awk gawk mawk nawk original-awk bc dc sqlite3 psql mysql xterm ld.so"
+LAUNCHERS = STARTERS | names(
+    "gdb at crontab expect socat run-parts vi vim view ex ed emacs nano less more man tclsh m4 awk gawk mawk nawk "
+    "original-awk bc dc sqlite3 psql mysql"
 )
 _INTERPRETERS = {
     "python": ("c", names("-m --command")),
@@ -83,16 +87,20 @@ _WRAPPERS = {
     "chroot": _Wrapper(names("--skip-chdir"), names("--userspec --groups"), 1),
     "command": _Wrapper(names("-p")),
     "builtin": _Wrapper(),
-    "exec": _Wrapper(names("-c -l"), names("-a")),
+    "exec": _Wrapper(names("-c -l -cl -lc"), names("-a")),
     "coproc": _Wrapper(),
     "xargs": _Wrapper(
-        names("-0 --null -r --no-run-if-empty -t --verbose -x --exit"),
+        names("-0 --null -r --no-run-if-empty -t --verbose -x --exit -i -l"),
         names("-a -d -E -I -L -n -P -s --arg-file --delimiter --max-args --max-procs --max-lines --replace"),
     ),
     "flock": _Wrapper(names("-s -x -e -u -n -o -F"), names("-w -E --timeout"), 1),
 }
 _FIND_RUNS = names("-exec -execdir -ok -okdir")
 _FIND_WRITES = names("-fprint -fprint0 -fprintf -fls")
+_SHELL_VALUES = names("-o +o -O +O --rcfile --init-file")
+_STANDARD_INPUT = names("/dev/stdin /dev/fd/0 /proc/self/fd/0")
+_GIT_RUNS = names("foreach run -x --exec")
+_MOST_PERHAPS = 64
 
 
 @dataclass(slots=True)
@@ -103,6 +111,9 @@ class Behind:
     scripts: list[str] = field(default_factory=list)
     inline: list[tuple[str, str]] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
+    perhaps: list[Command] = field(default_factory=list)
+    """Beside what is unclear: commands that it may be, which nobody allows and somebody may deny."""
+    perhaps_scripts: list[str] = field(default_factory=list)
 
 
 def program_of(word: str) -> str:
@@ -160,6 +171,7 @@ def _read_wrapper(command: Command, program: str, behind: Behind) -> None:
         word = rest[at]
         if word is None:
             behind.unclear.append(f"{program} runs something only the shell can expand")
+            _suspect(command, rest[at:], program, behind)
             return
         if word == "--":
             at += 1
@@ -171,6 +183,7 @@ def _read_wrapper(command: Command, program: str, behind: Behind) -> None:
             continue
         elif word.startswith("-") and len(word) > 1:
             behind.unclear.append(f"{program} with the option {word}")
+            _suspect(command, rest[at:], program, behind)
             return
         elif wrapper.assignments and _is_assignment(word):
             behind.unclear.append(f"{program} changes the environment")
@@ -188,7 +201,21 @@ def _read_wrapper(command: Command, program: str, behind: Behind) -> None:
         return
     if program == "xargs":
         nested = (*nested, None)  # its input adds arguments that nobody can read here
+    if program == "coproc":
+        _suspect(command, nested[1:], program, behind)  # the first word may be the name of what follows
     behind.commands.append(_inner(command, nested, program))
+
+
+def _suspect(command: Command, words: tuple[Word, ...], program: str, behind: Behind) -> None:
+    """Name every command that may begin in `words`, where nobody can tell at which of them it does."""
+    for at, word in enumerate(words[:_MOST_PERHAPS]):
+        if word is None:
+            continue
+        behind.perhaps.append(_inner(command, words[at:], program))
+        # one word may be a script: of `-c`, of `--split-string=`, or joined by whoever starts it
+        value = word.partition("=")[2] if word.startswith("--") else word[2:] if word.startswith("-") else word
+        if " " in value:
+            behind.perhaps_scripts.append(value)
 
 
 def _attached(word: str, values: frozenset[str]) -> bool:
@@ -209,10 +236,19 @@ def _is_assignment(word: str) -> bool:
 
 def _read_shell(command: Command, program: str, behind: Behind) -> None:
     rest = command.argv[1:]
+    is_value = False
     for at, word in enumerate(rest):
+        if is_value:
+            is_value = False
+            continue
         if word is None:
             behind.unclear.append(f"{program} runs something only the shell can expand")
             return
+        if word in _SHELL_VALUES:
+            is_value = True
+            continue
+        if word in _STANDARD_INPUT or word == "-s":
+            break
         if word.startswith("-") and not word.startswith("--") and "c" in word:
             code = next((part for part in rest[at + 1 :] if part is None or not part.startswith(("-", "+"))), None)
             if code is None:
@@ -268,13 +304,17 @@ def _has_letter(word: str, letters: str) -> bool:
 
 def _read_starting_options(command: Command, program: str, behind: Behind) -> None:
     options = _STARTING_OPTIONS[program]
-    for word in command.argv[1:]:
+    for at, word in enumerate(command.argv[1:], 1):
         if word is None:
             continue
         stem = word.partition("=")[0]
         # GNU programs take any unambiguous beginning of a long option
         if any(_same_option(stem, option) for option in options):
             behind.unclear.append(f"{program} {word} starts or writes something else")
+            _suspect(command, command.argv[at : at + 2], program, behind)
+        elif program == "git" and word in _GIT_RUNS:
+            behind.unclear.append(f"git {word} may start something else")
+            _suspect(command, command.argv[at + 1 :], program, behind)
         elif program == "sed" and not word.startswith("-") and not _is_plain_sed(word):
             behind.unclear.append("sed with a script that may write or execute")
             return
@@ -296,9 +336,11 @@ def _is_plain_sed(script: str) -> bool:
     return bool(script) and set(script) <= set("0123456789,$pdq")
 
 
-def _read_launcher(_command: Command, program: str, behind: Behind) -> None:
+def _read_launcher(command: Command, program: str, behind: Behind) -> None:
     what = "changes what other words mean" if program in REBINDERS else "starts programs in a way of its own"
     behind.unclear.append(f"{program} {what}")
+    if program in STARTERS or program.startswith("ld-"):
+        _suspect(command, command.argv[1:], program, behind)
 
 
 def _read_multicall(command: Command, program: str, behind: Behind) -> None:
@@ -308,8 +350,9 @@ def _read_multicall(command: Command, program: str, behind: Behind) -> None:
 
 
 def _read_eval(command: Command, program: str, behind: Behind) -> None:
-    words = [word for word in command.argv[1:] if word is not None]
-    if len(words) < len(command.argv) - 1:
+    given = command.argv[2:] if command.argv[1:2] == ("--",) else command.argv[1:]
+    words = [word for word in given if word is not None]
+    if len(words) < len(given):
         behind.unclear.append(f"{program} of text only the shell can expand")
     elif words:
         behind.scripts.append(" ".join(words))
@@ -325,8 +368,10 @@ def _read_trap(command: Command, program: str, behind: Behind) -> None:
         behind.scripts.append(words[0])
 
 
-def _read_source(_command: Command, program: str, behind: Behind) -> None:
+def _read_source(command: Command, program: str, behind: Behind) -> None:
     behind.unclear.append(f"{program} runs a script that is not at hand")
+    if command.document is not None and _STANDARD_INPUT.intersection(command.argv[1:2]):
+        behind.perhaps_scripts.append(command.document)
 
 
 def _read_find(command: Command, program: str, behind: Behind) -> None:

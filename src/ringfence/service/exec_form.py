@@ -223,6 +223,10 @@ def _asked(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None, s
         del named["net"]  # each host is a demand of the run itself, judged with it
     elif named.get("net"):
         named["net"] = {"mode": named["net"]["mode"]}
+    if "capabilities" in named:  # before they are read: a long list is compared each with each
+        raise InvalidRequest(
+            "policy_overrides.capabilities is not available in this version", reason="not_in_this_version"
+        )
     asked = read_overrides(named)
     if asked.net_mode not in (None, NetMode.NONE):
         raise Denied(
@@ -230,10 +234,6 @@ def _asked(overrides: Mapping[str, Any]) -> tuple[float | None, Limits | None, s
             reason="not_granted",
             setting="net_mode",
             limit=str(NetMode.NONE),
-        )
-    if asked.capabilities is not None:
-        raise InvalidRequest(
-            "policy_overrides.capabilities is not available in this version", reason="not_in_this_version"
         )
     check_stated(by_field)
     stated_ones: dict[str, Any] = {name: stated(name, value) for name, value in by_field.items()} | dict(asked.limits)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
-from ringfence.skills.pattern import Pattern
+from ringfence.stepwise import Pattern
 
 MAX_SIZE: Final = 2_000
 MAX_DEPTH: Final = 32

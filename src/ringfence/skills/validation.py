@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.skills import values
-from ringfence.skills.pattern import Pattern
 from ringfence.skills.schema import DRAFTS, Problem, size_of
+from ringfence.stepwise import Pattern
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

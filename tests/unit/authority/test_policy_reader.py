@@ -198,7 +198,7 @@ def test_no_level_takes_an_unknown_key(key: str) -> None:
         "budget: {calls: -1}",
         "budget: {calls: lots}",
         "budget: {money: 1}",
-        "command_templates: {git: [{args: [{regex: '(a+)+'}]}]}",
+        "command_templates: {git: [{args: [{regex: '(?=a)a'}]}]}",
         "command_templates: {git: [{words: []}]}",
     ],
 )

@@ -210,6 +210,13 @@ def test_a_grant_for_one_tool_does_not_go_with_the_manifest_of_another() -> None
     assert reasons == [None, None, "tool_mismatch", "tool_mismatch"]
 
 
+def test_a_profile_that_is_remembered_is_not_one_of_another_tool() -> None:
+    builder, allowed, declared = ProfileBuilder(), hosts("a.com"), manifest(hosts("a.com"))
+    assert builder.build(grant(allowed), declared, POLICY, tool="web.get").refusal is None
+    mismatched = builder.build(grant(allowed, tool_name="web.put"), declared, POLICY, tool="web.get")
+    assert (mismatched.refusal, len(mismatched.capabilities)) == ("tool_mismatch", 0)
+
+
 def test_a_skill_has_one_name_whoever_writes_it() -> None:
     snapshot = load_policy(
         b"policies:\n  tools: {skill.web.get: {max_memory: 7MB}}\n  agent_roles: {r: {tools: [skill.web.get]}}\n"

@@ -187,6 +187,10 @@ def test_what_is_no_budget_is_refused(form: Any) -> None:
     [
         (".env", "work/.env", True),
         ("/workspace/.env", "code/.ENV", True),
+        ("/workspace/work/Key?.pem", "work/keyß.pem", True),  # which is two letters when its case is folded
+        ("/workspace/work/KEY?.pem", "work/keyİ.pem", True),
+        ("/workspace/work/straße", "work/STRASSE", True),
+        ("/workspace/work/key?.pem", "work/keyss.pem", False),
         ("/workspace/.env", "inputs/.env", True),
         ("/workspace/.env", "/output/.env", True),
         ("/workspace/.env", "tmp/a/.env", True),

@@ -352,6 +352,49 @@ def test_a_grant_narrows_what_the_policy_gives(explain: Explain, write: Write) -
     } <= said["profile"].keys()  # fmt: skip
 
 
+def test_the_highest_safety_counts_and_side_effects_give_nothing(explain: Explain, write: Write) -> None:
+    def said(policy: str, manifest: str, grant: str) -> dict[str, Any]:
+        held = {
+            "tenant": "t", "subject_id": "s", "tool_name": "web.get", "call_id": "c", "expires_at": 2**40, "budget": {},
+            "capabilities": [{"FsRead": {"path": "inputs"}}], "decision_key_fingerprint": "f", "safety_floor": grant,
+        }  # fmt: skip
+        words = (
+            *(write(TABLE.replace("web.get: {", f"web.get: {{risk_level: {policy}, ")), "--tool", "web.get"),
+            *("--grant", write(held, "grant.json")),
+            *("--manifest", write(MANIFEST | {"safety_class": manifest, "side_effect": ["write"]}, "manifest.json")),
+        )
+        return explain(*words)
+
+    highest = [said(*levels) for levels in (("high", "low", "low"), ("low", "high", "low"), ("low", "low", "high"))]
+    assert [each["by_name"]["safety"]["value"] for each in highest] == ["high"] * 3
+    lowest = said("low", "low", "low")
+    assert lowest["by_name"]["safety"]["value"] == "low"
+    # the manifest says that it writes, and may: the grant gives no writing
+    assert (lowest["profile"]["side_effect"], lowest["by_name"]["fs.write"]["value"]) == ("write", [])
+
+
+def test_the_hash_of_a_profile_is_of_policy_and_manifest_too(explain: Explain, write: Write) -> None:
+    def hashed(policy: str, manifest: dict[str, Any]) -> str:
+        said = explain(write(policy), "--tool", "web.get", "--manifest", write(manifest, "manifest.json"))
+        return str(said["profile"]["profile_hash"])
+
+    first = hashed(TABLE, MANIFEST)
+    assert hashed(TABLE, MANIFEST) == first
+    others = {hashed(TABLE + "# another version\n", MANIFEST), hashed(TABLE, MANIFEST | {"version": "2.0.0"})}
+    others.add(hashed(TABLE.replace("120s", "80s"), MANIFEST))
+    assert len(others | {first}) == 4
+
+
+def test_without_a_word_about_files_a_call_has_those_of_the_workspace_and_no_other(
+    explain: Explain, write: Write
+) -> None:
+    rows = explain(DOCUMENT, "--tool", "file_write")["by_name"]
+    assert rows["fs.write"]["value"] == ["/workspace"]
+    assert "fs.host" not in rows
+    none = explain(write("policies: {default: {filesystem_access: none}}\n"), "--tool", "file_write")["by_name"]
+    assert none.get("fs.write", {"value": []})["value"] == []
+
+
 def test_who_holds_a_value_is_in_a_column_of_its_own(explain: Explain, capsys: pytest.CaptureFixture[str]) -> None:
     rows = explain(DOCUMENT, "--tool", "browser_automation")["by_name"]
     holders = {"memory_bytes": "kernel", "net.http": "proxy", "fs.read": "guard", "wall_seconds": "host"}

@@ -256,6 +256,7 @@ def test_everything_a_program_is_run_with_is_in_what_a_person_agrees_to() -> Non
         (("git", "push origin"), None),
         (("env", "git", "push"), "tool_denied"),
         (("env", "A=1", "rm", "x"), "consent_required"),
+        (("env", "sh", "-c", "git push #" + "x" * 40_000), "tool_denied"),  # longer than anybody reads
         (("git", "status"), None),
     ],
 )
@@ -332,6 +333,9 @@ def test_what_a_shell_reads_first_is_our_own_text_or_refused(
         ("find", (".", "-exec", "rm", "-rf", "{}", ";")),
         ("xargs", ("rm", "-rf")),
         ("env", ("sh", "-c", "rm -rf x")),
+        ("env", ("-S", "rm -rf x")),
+        ("env", ("sh", "-c", "rm -rf x #" + "x" * 40_000)),
+        ("env", ("sh", "-c", "sh -c '('; sh -c 'rm -rf x'")),
     ],
 )
 def test_a_denied_command_is_denied_without_a_shell_too(tool: str, args: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from ringfence.authority.profile import Profile
 from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
 from ringfence.errors import InvalidRequest, PathTraversalError
 from ringfence.operation import CodeRun, Language
-from ringfence.orchestrator.pipeline import check_limits
+from ringfence.orchestrator.checking import check_limits
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.testing import ScriptedExecutor, orchestrator_over, standard_profile
 

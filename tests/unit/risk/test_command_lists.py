@@ -28,6 +28,51 @@ def test_a_spelling_is_seen_through_or_called_unknown(script: str, with_allow_li
     assert str(judge_command(script, DENY_ONLY).verdict) == with_deny_list
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "env -S'curl x'",
+        "env -iS 'curl x'",
+        "env --split-string='curl x'",
+        "env --block-signal curl x",
+        "bash -O extglob -c 'curl x'",
+        "bash +o posix -c 'curl x'",
+        "bash --rcfile /dev/null -c 'curl x'",
+        "bash /dev/stdin <<< 'curl x'",
+        "bash -s a <<< 'curl x'",
+        "eval -- curl x",
+        "xargs -i curl {}",
+        "chrt --idle 0 curl x",
+        "flock /tmp/lock -c 'curl x'",
+        "coproc NAME { curl x; }",
+        "time { curl x; }",
+        "exec -cl curl x",
+        "parallel curl ::: x",
+        "ssh host curl x",
+        "su -c 'curl x'",
+        "script -qc 'curl x' /dev/null",
+        "unshare -r curl x",
+        "prlimit --cpu=1 curl x",
+        "posh -c 'curl x'",
+        "yash -c 'curl x'",
+        "tar --to-command='curl x' -xf a.tar",
+        "split --filter='curl x' a",
+        "git submodule foreach curl x",
+        "git bisect run curl x",
+        "git rebase -x 'curl x' main",
+    ],
+)
+def test_a_denied_command_is_found_behind_whatever_starts_it(script: str) -> None:
+    assert judge_command(script, CommandLists(None, ("curl",))).verdict is CommandVerdict.DENIED
+    assert judge_command(script.replace("curl", "ls"), CommandLists(None, ("curl",))).verdict < CommandVerdict.DENIED
+
+
+@pytest.mark.parametrize("script", ["bash -c '('; bash -c 'curl x'", "ls (; eval 'curl x'", "x=(; eval 'curl x'"])
+def test_a_script_beside_one_that_cannot_be_read_counts_as_unread(script: str) -> None:
+    # bash stops at the first of them, or reads it after all: the second is run, and nobody has judged it
+    assert judge_command(script, CommandLists(None, ("curl",))).unread
+
+
 def test_no_trick_gets_a_denied_command_allowed() -> None:
     allowed = [script for script, with_allow_list, _ in TRICKS if with_allow_list == "allowed"]
     # in single quotes, or behind a here-document's quoted mark, nothing is a command

@@ -160,6 +160,13 @@ async def test_what_is_asked_for_runs_and_is_found_again_as_it_was_told(tmp_path
         assert again["project_id"] == "p"
 
 
+def test_capabilities_of_a_request_are_refused_unread() -> None:
+    # a long list of them is compared each with each, which would hold up everybody else
+    with pytest.raises(InvalidRequest) as refused:
+        form(policy_overrides={"capabilities": ["none that there is"]})
+    assert refused.value.reason == "not_in_this_version"
+
+
 async def test_ids_are_unique_and_sort_by_age(tmp_path: Path) -> None:
     async with house(tmp_path) as served:
         ids = [(await served.execs.submit(ANNA, form(f"print({n})"))).view["exec_id"] for n in range(4)]

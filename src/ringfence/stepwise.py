@@ -1,8 +1,8 @@
-"""Regular expressions of a skill's schemas, matched in time that grows with the text and never faster.
+"""Regular expressions of strangers, matched in time that grows with the text and never faster.
 
-A manifest's author writes the pattern and an agent the text: with a matcher that backtracks, `^(a+)+$` and forty
-letters would stop the whole service. Here a pattern is a set of states that all advance together, one character at a
-time; what such a machine cannot do (looking around, referring back) is refused when the skill is read.
+A manifest's author or the holder of a grant writes the pattern, and an agent the text: with a matcher that backtracks,
+`^(a+)+$` and forty letters would stop the whole service. Here a pattern is a set of states that all advance together,
+one character at a time; what such a machine cannot do (looking around, referring back) is refused when it is read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pattern:
             raise _refused(f"a pattern has at most {MAX_CHARACTERS} characters")
         try:
             tree = _parser.parse(expression)
-        except (re.error, RecursionError, OverflowError) as error:
+        except (re.error, RecursionError, OverflowError, FutureWarning) as error:
             raise _refused(f"{expression[:100]!r} is not a regular expression: {error}") from None
         if tree.state.flags != _PLAIN_FLAGS:
             raise _refused("a pattern sets no flags")
@@ -65,8 +65,7 @@ class Pattern:
         Raises:
             InvalidRequest: The text is too long for so large a pattern.
         """
-        if len(text) * max(self.states, 1) > MAX_STEPS:
-            raise _refused(f"a text of {len(text)} characters is too long for a pattern of {self.states} states")
+        self._require_short(text)
         last = len(text)
         active, entering = (self._reached([self._first], at, last) for at in (0, -1))
         for at, char in enumerate(text, 1):
@@ -76,6 +75,25 @@ class Pattern:
                 entering = self._reached([self._first], at, last)
             active = self._after(active, char, at, last) | entering
         return _END in active
+
+    def spans(self, text: str) -> bool:
+        """Whether all of `text` matches, from its first character to its last.
+
+        Raises:
+            InvalidRequest: The text is too long for so large a pattern.
+        """
+        self._require_short(text)
+        last = len(text)
+        active = self._reached([self._first], 0, last)
+        for at, char in enumerate(text, 1):
+            if not active:
+                return False
+            active = self._after(active, char, at, last)
+        return _END in active
+
+    def _require_short(self, text: str) -> None:
+        if len(text) * max(self.states, 1) > MAX_STEPS:
+            raise _refused(f"a text of {len(text)} characters is too long for a pattern of {self.states} states")
 
     def _after(self, active: frozenset[int], char: str, at: int, last: int) -> frozenset[int]:
         # at the last character an end may be reached that is none before it

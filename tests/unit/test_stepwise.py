@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest
-from ringfence.skills.pattern import MAX_STEPS, Pattern
+from ringfence.stepwise import MAX_STEPS, Pattern
 
 _CHARACTERS = st.sampled_from(["a", "b", "0", "_", ".", " ", "-", "é", "\t"])
 _ATOMS = st.sampled_from(["a", "b", "0", r"\.", ".", r"\d", r"[a-z]", "[^a]", r"[a\-0]", "_", r"[^\d_]", "é"])
@@ -33,6 +33,12 @@ _EXPRESSIONS = st.recursive(
 @given(_EXPRESSIONS, st.text(_CHARACTERS, max_size=12))
 def test_it_finds_what_the_backtracking_engine_finds(expression: str, text: str) -> None:
     assert Pattern(expression).found_in(text) is (re.search(expression, text, re.ASCII) is not None)
+
+
+@given(_EXPRESSIONS, st.text(_CHARACTERS, max_size=12))
+def test_it_spans_what_the_backtracking_engine_matches_in_full(expression: str, text: str) -> None:
+    # but for an end before a last newline, which none of these texts has
+    assert Pattern(expression).spans(text) is (re.fullmatch(expression, text, re.ASCII) is not None)
 
 
 @pytest.mark.parametrize("expression", ["^(a+)+$", "^(a|a)*$", "(a*)*b", "^(a?){50}a{50}$", "(.*.*.*.*)=x"])
