@@ -73,14 +73,20 @@ def reached_so_far(networks: Iterable[Network]) -> dict[str, Any]:
 def harmless_text(text: str, *, escaped: str = _CALLERS) -> str:
     """Return `text` without anything that acts on a terminal or breaks a record, still distinct from every other.
 
-    What is not printable, and each character of `escaped`, becomes `%XX` bytes. Beyond `MOST_NAME_CHARACTERS` the
-    digest of the whole stands for the rest, so that two long names that begin alike still differ.
+    Beyond `MOST_NAME_CHARACTERS` the digest of the whole stands for the rest, so that two long names that begin alike
+    still differ.
     """
-    if not text.isprintable() or any(character in text for character in escaped):
-        text = "".join(_shown(character, escaped) for character in text)
+    text = printable_text(text, escaped=escaped)
     if len(text) > MOST_NAME_CHARACTERS:
         return f"{text[:MOST_NAME_CHARACTERS]}…sha256:{_sha256(text.encode()).hex()}"
     return text
+
+
+def printable_text(text: str, *, escaped: str) -> str:
+    """Return `text`, however long, with what is not printable and each character of `escaped` as `%XX` bytes."""
+    if text.isprintable() and not any(character in text for character in escaped):
+        return text
+    return "".join(_shown(character, escaped) for character in text)
 
 
 def _shown(character: str, escaped: str) -> str:
