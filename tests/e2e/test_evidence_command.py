@@ -614,6 +614,25 @@ def test_a_program_that_comes_out_otherwise_says_in_what(keeping: Path) -> None:
     assert "stdout: then 17 bytes" in said(keeping, "evidence", "replay", name, "--level", "reexecute", code=1)
 
 
+def test_a_program_is_run_again_in_the_directory_it_ran_in(keeping: Path) -> None:
+    program = (
+        "import ringfence; print(ringfence.run('import os; print(os.getcwd())', cwd='/workspace/artifacts').stdout)"
+    )
+    subprocess.run([sys.executable, "-c", program], env=surroundings(keeping), check=True, timeout=PATIENCE_SECONDS)
+    assert told(keeping, "evidence", "replay", "--status", "ok", "--level", "reexecute")["same"] == 1
+
+
+def test_a_program_that_could_reach_others_is_not_run_again_without_them_and_not_with_them(keeping: Path) -> None:
+    policy = keeping / "net.yaml"
+    policy.write_text(
+        "policies:\n  tools:\n    code_run:\n      net_mode: allowlist\n      allowed_domains: [a.test]\n"
+    )
+    said(keeping, "run", "-c", "import os; print(os.environ)", "--allow-domain", "a.test", "--policy", str(policy))
+    answer = said(keeping, "evidence", "replay", "--status", "ok", "--level", "reexecute", code=7)
+    assert "cannot tell: what could reach others is not run again" in answer
+    assert len(told(keeping, "evidence", "list")["execs"]) == 1
+
+
 def test_contents_are_forgotten_for_good_and_the_evidence_still_verifies(keeping: Path) -> None:
     said(keeping, "run", "-c", "print(1)")
     assert "--yes" in ringfence(keeping, "evidence", "content", "forget").stderr
