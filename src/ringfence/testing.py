@@ -45,6 +45,7 @@ from ringfence.ports import (
     Keeping,
     WorkerSpec,
 )
+from ringfence.risk.assessment import RiskAssessment
 
 
 def ended(
@@ -85,7 +86,7 @@ def orchestrator_over(
     *executors: Executor[Any, Any], evidence: EvidenceSink | None = None, keep: Keep | None = None
 ) -> Orchestrator:
     """Return the real pipeline in front of stand-ins, one a domain; its guard takes every program for harmless."""
-    guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
+    guard = PolicyGuard(lambda _code, language: RiskAssessment(RiskLevel.SAFE, language))
     admission = Admission(MemoryMeter())
     by_domain = {executor.capability_domain(): _always(executor) for executor in executors}
     sink = evidence or MemorySink()

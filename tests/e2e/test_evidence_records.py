@@ -312,6 +312,14 @@ def test_how_strongly_a_call_was_isolated_is_on_record(lived: Lived, records: li
     assert wrote["files_written"] == {"paths": ["work/letter.txt"], "complete": True}
 
 
+def test_what_the_analysis_saw_in_a_program_is_on_record_without_a_word_of_it(tmp_path: Path) -> None:
+    said(tmp_path, "run", "-c", "import socket, hunter2", code=1)
+    (run,) = told(tmp_path, "evidence", "list")["execs"]
+    begin = told(tmp_path, "evidence", "show", run["exec_id"])["records"][0]["record"]
+    assert begin["risk"]["patterns"] == ["a module nobody here knows", "reaches the network"]
+    assert "saw a module nobody here knows" in said(tmp_path, "evidence", "show", run["exec_id"])
+
+
 def test_every_decision_of_the_log_is_made_again_and_comes_out_the_same(lived: Lived) -> None:
     answer = told(lived.home, "evidence", "replay", "--since", "1d", "--level", "decision")
     assert (answer["same"], answer["differs"], answer["cannot_tell"]) == (len(lived.results), 0, 0)

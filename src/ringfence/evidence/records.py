@@ -111,7 +111,7 @@ def begin(
         "grant_id": profile.grant_id,
         "decision_key_fingerprint": profile.decision_key_fingerprint,
         "documents": papers_of(profile).references,
-        "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
+        "risk": decided.risks(verdict),
         "isolation": str(isolation),
         "limits": _limits(profile.limits),
         "timings": timings,

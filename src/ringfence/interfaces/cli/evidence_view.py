@@ -116,6 +116,8 @@ def _law(begin: Members) -> list[str]:
     if isinstance(risk, Mapping):
         parts = [f"{name} {risk[name]}" for name in ("declared", "assessed") if name in risk]
         lines.append(f"risk {risk.get('effective', '?')}{' (' + ', '.join(parts) + ')' if parts else ''}")
+        if risk.get("patterns"):
+            lines.append(f"saw {'; '.join(map(str, risk['patterns']))}")
     modes = [
         f"{name.replace('_', ' ')} {begin[name]}" for name in ("security_mode", "mode", "side_effect") if name in begin
     ]
