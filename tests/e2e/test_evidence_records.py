@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import sqlite3
+import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -302,6 +303,7 @@ def test_the_hash_of_a_profile_is_the_same_for_the_same_and_another_for_one_limi
 def test_how_strongly_a_call_was_isolated_is_on_record(lived: Lived, records: list[dict[str, Any]]) -> None:
     begin, end = of(lived, records, "code")
     assert (begin["risk"]["effective"], begin["isolation"], end["backend"]) == ("high", "container", "native")
+    assert end["runtime"] == f"python {'.'.join(map(str, sys.version_info[:3]))}"
     assert begin["limits"]["memory_bytes"] > 0
     assert begin["limits"]["wall_ms"] > 0
     assert end["sandbox_id"] == lived.results["code"].sandbox_id
@@ -310,6 +312,15 @@ def test_how_strongly_a_call_was_isolated_is_on_record(lived: Lived, records: li
     write, wrote = of(lived, records, "write")
     assert (write["risk"]["effective"], write["isolation"]) == ("medium", "broker")
     assert wrote["files_written"] == {"paths": ["work/letter.txt"], "complete": True}
+
+
+async def test_a_cell_names_its_process_in_both_of_its_records(tmp_path: Path) -> None:
+    async with SandboxManager(home=tmp_path) as manager, manager.session() as session:
+        cell = await session.run("6 * 7")
+    shown = told(tmp_path, "evidence", "show", cell.exec_id)["records"]
+    begin, end = (each["record"] for each in shown)
+    assert begin["process_id"] == end["process_id"] != ""
+    assert f"process {begin['process_id']}" in said(tmp_path, "evidence", "show", cell.exec_id)
 
 
 def test_what_the_analysis_saw_in_a_program_is_on_record_without_a_word_of_it(tmp_path: Path) -> None:

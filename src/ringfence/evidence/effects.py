@@ -16,6 +16,7 @@ from ringfence.outcome import (
     BrokerOutcome,
     Destination,
     ExecutionResult,
+    Layers,
     Network,
     Outcome,
     Pending,
@@ -50,6 +51,13 @@ def observed(operation: Operation, outcome: Outcome) -> dict[str, Any]:
     size in it, is of what was kept, and `bytes` counts what was written. What nobody measured is absent.
     """
     return of_broker(outcome) if isinstance(outcome, BrokerOutcome) else _of_box(operation, outcome)
+
+
+def runtime_of(language: str | None, layers: Layers) -> str:
+    """Return the `runtime` member: what of this machine ran the program; nothing where an image brought its own."""
+    if language is None or not layers.runtime:
+        return ""
+    return "bash" if language == "bash" else layers.runtime
 
 
 def unobserved() -> dict[str, Any]:

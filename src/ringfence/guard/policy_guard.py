@@ -13,7 +13,6 @@ from ringfence.guard.consent import Consent
 from ringfence.guard.rules import RULES, Case, Rule
 from ringfence.guard.verdict import Answer, Verdict
 from ringfence.operation.code import CodeRun
-from ringfence.risk.assessment import RiskAssessment
 from ringfence.risk.effective import RiskInputs, effective_risk
 from ringfence.risk.isolation import RequiredIsolation, required_isolation
 
@@ -22,8 +21,9 @@ _RUN_CODE = ("code_run", "proc_exec")
 if TYPE_CHECKING:
     from ringfence.authority.taint import Tainted
     from ringfence.operation.form import Operation
+    from ringfence.risk.assessment import RiskAssessment
 
-Assess = Callable[[str, str], RiskAssessment]
+Assess = Callable[[str, str], "RiskAssessment"]
 """How risky a program in a language looks."""
 
 

@@ -181,8 +181,9 @@ def test_whatever_came_out_otherwise_is_named(change: dict[str, Any], what: str)
 
 
 def test_other_surroundings_are_told_and_are_no_other_result() -> None:
-    now = replace(BEFORE, backend="bwrap", sandbox_type=SandboxType.BWRAP, isolation=Layers(seccomp_filters=1))
-    drift = compare({}, ending(BEFORE), now, runtime="3.13.1")
+    layers = Layers(seccomp_filters=1, runtime="3.13.1")
+    now = replace(BEFORE, backend="bwrap", sandbox_type=SandboxType.BWRAP, isolation=layers)
+    drift = compare({"language": "python"}, ending(BEFORE), now)
     assert drift.is_same
     assert {each.concern for each in drift.differences} == {Concern.SURROUNDINGS}
     assert [each.what for each in drift.differences] == ["backend", "box", "layer seccomp_filters", "runtime"]
