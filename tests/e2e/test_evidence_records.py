@@ -323,6 +323,30 @@ async def test_a_cell_names_its_process_in_both_of_its_records(tmp_path: Path) -
     assert f"process {begin['process_id']}" in said(tmp_path, "evidence", "show", cell.exec_id)
 
 
+async def test_all_that_was_written_of_an_execution_is_shown_and_handed_out_with_it(tmp_path: Path) -> None:
+    async with SandboxManager(home=tmp_path, correlation=Correlation(task_id="T-7")) as manager:
+        process = await manager.start_process("true")
+        await process.wait()
+    shown = told(tmp_path, "evidence", "show", process.exec_id)["records"]
+    types = ["exec.begin", "exec.end", "process.started", "process.ended"]
+    assert [each["record"]["type"] for each in shown] == types
+    assert {each["proof"]["verdict"] for each in shown} == {"verified"}
+    assert "process.started" not in said(tmp_path, "evidence", "show", process.exec_id, "--public")
+    said(tmp_path, "run", "-c", "print(1)", "--correlate", "task=T-8")
+    for kind in ("cloudevents", "ocsf"):
+        lines = said(tmp_path, "evidence", "export", "--format", kind, "--task", "T-7").splitlines()
+        found = [json.loads(line) for line in lines]
+        kinds = [each.get("type") or each["metadata"]["event_code"] for each in found]
+        assert sorted(each.removeprefix("ringfence.evidence.") for each in kinds) == sorted(types), kind
+    bundle = tmp_path / "T-7.bundle"
+    said(tmp_path, "evidence", "export", "--format", "bundle", "--task", "T-7", "--output", str(bundle))
+    statement = json.loads(base64.b64decode(json.loads(bundle.read_text())["payload"]))
+    texts = [json.loads(each["text"])["type"] for each in statement["predicate"]["records"]]
+    assert sorted(texts) == sorted(types)
+    key = said(tmp_path, "evidence", "key").strip()
+    assert "whole and proven" in said(tmp_path, "evidence", "verify", str(bundle), "--key", key)
+
+
 def test_what_the_analysis_saw_in_a_program_is_on_record_without_a_word_of_it(tmp_path: Path) -> None:
     said(tmp_path, "run", "-c", "import socket, hunter2", code=1)
     (run,) = told(tmp_path, "evidence", "list")["execs"]
