@@ -705,6 +705,32 @@ def test_pruned_evidence_still_verifies_and_what_is_held_stays(home: Path) -> No
     assert told(home, "evidence", "list")["execs"] == []
 
 
+def test_an_end_that_a_clock_made_older_than_its_beginning_and_that_was_pruned_is_not_called_open(
+    tmp_path: Path,
+) -> None:
+    program = """
+import asyncio, time
+from ringfence import SandboxManager
+now, back = time.time_ns, [0]
+time.time_ns = lambda: now() - back[0]
+async def main():
+    async with SandboxManager() as manager:
+        run = asyncio.create_task(manager.execute_code("python", "import time; time.sleep(0.3)"))
+        await asyncio.sleep(0.15)
+        back[0] = 10**9 * 86400 * 365 * 80
+        await run
+        await manager.execute_code("python", "print(1)")
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], env=surroundings(tmp_path), check=True, timeout=PATIENCE_SECONDS)
+    for row in told(tmp_path, "evidence", "list")["execs"]:
+        assert re.fullmatch("ex_[0-9a-f]{32}", row["exec_id"])  # also before 1970
+    said(tmp_path, "evidence", "prune", "--older-than", "1d", "--yes")
+    answer = said(tmp_path, "evidence", "verify")
+    assert "1 whose end is only a hash" in answer
+    assert "still open" not in answer
+
+
 def test_what_was_pruned_held_and_released_is_evidence_itself(home: Path, tmp_path: Path) -> None:
     hold = told(home, "evidence", "hold", "add", "task_id=T-7")["hold_id"]
     said(home, "evidence", "hold", "release", hold)
