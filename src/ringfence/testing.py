@@ -196,6 +196,7 @@ class ScriptedWorker:
     init_pid: int = 0
     worker_pid: int = 0
     door: int | None = None
+    anchor_pid: int | None = None
     placed: dict[str, bytes] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     discarded: int = 0
