@@ -11,4 +11,5 @@ class TimeOrdered:
 
     def new(self, prefix: str) -> str:
         """Return a name like `ex_019a…`."""
-        return f"{prefix}_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+        now_ms = max(0, time.time_ns() // 1_000_000)  # a machine without a battery may begin before 1970
+        return f"{prefix}_{now_ms:012x}{os.urandom(10).hex()}"

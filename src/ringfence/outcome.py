@@ -92,6 +92,8 @@ class Layers:
     """Why it was a box of this kind."""
     container: Container | None = None
     """What it was made from, where an engine made it."""
+    runtime: str = ""
+    """The interpreter of this machine that it has, such as `python 3.11.2`; an image brings its own."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the layers as plain JSON values."""
@@ -107,6 +109,7 @@ class Layers:
             "notes": list(self.notes),
             "chosen": self.chosen,
             "container": None if self.container is None else self.container.to_dict(),
+            "runtime": self.runtime,
         }
 
     @classmethod

@@ -161,6 +161,7 @@ def read_result(form: object, artifact_of: ArtifactOf = Artifact) -> ExecutionRe
             notes=_texts(layers, "notes"),
             chosen=_maybe(layers, "chosen", str) or "",
             container=_container(layers.get("container")),
+            runtime=_maybe(layers, "runtime", str) or "",
         ),
         artifacts=tuple(_artifact(entry, artifact_of) for entry in read_member(form, "artifacts", list)),
         files_written=_texts(form, "files_written"),

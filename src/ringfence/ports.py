@@ -368,6 +368,11 @@ class Worker(Protocol):
     door: int | None
     """Where the host accepts what the guest connects to, if its spec asked for a way out and this kind has one."""
 
+    @property
+    def anchor_pid(self) -> int | None:
+        """The process that only shares the worker's memory, if this kind has one; whoever counts leaves it out."""
+        ...
+
     def place(self, files: Mapping[str, bytes], inputs: Mapping[str, bytes]) -> None:
         """Put `files` into the work directory and `inputs` into the read-only one."""
         ...

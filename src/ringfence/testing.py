@@ -45,6 +45,7 @@ from ringfence.ports import (
     Keeping,
     WorkerSpec,
 )
+from ringfence.risk.assessment import RiskAssessment
 
 
 def ended(
@@ -85,7 +86,7 @@ def orchestrator_over(
     *executors: Executor[Any, Any], evidence: EvidenceSink | None = None, keep: Keep | None = None
 ) -> Orchestrator:
     """Return the real pipeline in front of stand-ins, one a domain; its guard takes every program for harmless."""
-    guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
+    guard = PolicyGuard(lambda _code, language: RiskAssessment(RiskLevel.SAFE, language))
     admission = Admission(MemoryMeter())
     by_domain = {executor.capability_domain(): _always(executor) for executor in executors}
     sink = evidence or MemorySink()
@@ -195,6 +196,7 @@ class ScriptedWorker:
     init_pid: int = 0
     worker_pid: int = 0
     door: int | None = None
+    anchor_pid: int | None = None
     placed: dict[str, bytes] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     discarded: int = 0

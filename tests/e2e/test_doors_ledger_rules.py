@@ -207,6 +207,19 @@ def test_memory_and_processor_time_of_a_box_are_told_while_it_is_there(service: 
     assert [name for name, _ in gauges(service) if sandbox in name] == []
 
 
+def test_the_memory_of_a_python_box_is_counted_once(service: Service) -> None:
+    code = 'import os; held = bytearray(b"x") * 100_000_000; print(os.uname().nodename, "up", flush=True); input()'
+    process = service.ask(
+        "POST", "/sandbox/processes", {"ephemeral": True, "exec": {"kind": "python", "code": code}, "wait_ms": 8000}
+    ).json
+    place = f"/sandbox/processes/{process['process_id']}"
+    while "up" not in (text := service.ask("GET", f"{place}?wait_ms=8000").json["stdout"]["text"]):
+        assert service.ask("GET", place).json["state"] == "running"
+    told_of = dict(gauges(service))
+    assert 100_000_000 <= told_of[f'sandbox_memory_usage_bytes{{sandbox_id="{text.split()[0]}"}}'] < 150_000_000
+    service.ask("POST", f"{place}/kill", {})
+
+
 def gauges(service: Service) -> list[tuple[str, float]]:
     lines = service.ask("GET", "/metrics").body.decode().splitlines()
     return [(line.rpartition(" ")[0], float(line.rpartition(" ")[2])) for line in lines if not line.startswith("#")]

@@ -614,6 +614,25 @@ def test_a_program_that_comes_out_otherwise_says_in_what(keeping: Path) -> None:
     assert "stdout: then 17 bytes" in said(keeping, "evidence", "replay", name, "--level", "reexecute", code=1)
 
 
+def test_a_program_is_run_again_in_the_directory_it_ran_in(keeping: Path) -> None:
+    program = (
+        "import ringfence; print(ringfence.run('import os; print(os.getcwd())', cwd='/workspace/artifacts').stdout)"
+    )
+    subprocess.run([sys.executable, "-c", program], env=surroundings(keeping), check=True, timeout=PATIENCE_SECONDS)
+    assert told(keeping, "evidence", "replay", "--status", "ok", "--level", "reexecute")["same"] == 1
+
+
+def test_a_program_that_could_reach_others_is_not_run_again_without_them_and_not_with_them(keeping: Path) -> None:
+    policy = keeping / "net.yaml"
+    policy.write_text(
+        "policies:\n  tools:\n    code_run:\n      net_mode: allowlist\n      allowed_domains: [a.test]\n"
+    )
+    said(keeping, "run", "-c", "import os; print(os.environ)", "--allow-domain", "a.test", "--policy", str(policy))
+    answer = said(keeping, "evidence", "replay", "--status", "ok", "--level", "reexecute", code=7)
+    assert "cannot tell: what could reach others is not run again" in answer
+    assert len(told(keeping, "evidence", "list")["execs"]) == 1
+
+
 def test_contents_are_forgotten_for_good_and_the_evidence_still_verifies(keeping: Path) -> None:
     said(keeping, "run", "-c", "print(1)")
     assert "--yes" in ringfence(keeping, "evidence", "content", "forget").stderr
@@ -684,6 +703,32 @@ def test_pruned_evidence_still_verifies_and_what_is_held_stays(home: Path) -> No
     assert answer["verdict"] == "proven"
     assert answer["logs"][0]["first_seq"] >= 7
     assert told(home, "evidence", "list")["execs"] == []
+
+
+def test_an_end_that_a_clock_made_older_than_its_beginning_and_that_was_pruned_is_not_called_open(
+    tmp_path: Path,
+) -> None:
+    program = """
+import asyncio, time
+from ringfence import SandboxManager
+now, back = time.time_ns, [0]
+time.time_ns = lambda: now() - back[0]
+async def main():
+    async with SandboxManager() as manager:
+        run = asyncio.create_task(manager.execute_code("python", "import time; time.sleep(0.3)"))
+        await asyncio.sleep(0.15)
+        back[0] = 10**9 * 86400 * 365 * 80
+        await run
+        await manager.execute_code("python", "print(1)")
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], env=surroundings(tmp_path), check=True, timeout=PATIENCE_SECONDS)
+    for row in told(tmp_path, "evidence", "list")["execs"]:
+        assert re.fullmatch("ex_[0-9a-f]{32}", row["exec_id"])  # also before 1970
+    said(tmp_path, "evidence", "prune", "--older-than", "1d", "--yes")
+    answer = said(tmp_path, "evidence", "verify")
+    assert "1 whose end is only a hash" in answer
+    assert "still open" not in answer
 
 
 def test_what_was_pruned_held_and_released_is_evidence_itself(home: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import sqlite3
+import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -302,6 +303,7 @@ def test_the_hash_of_a_profile_is_the_same_for_the_same_and_another_for_one_limi
 def test_how_strongly_a_call_was_isolated_is_on_record(lived: Lived, records: list[dict[str, Any]]) -> None:
     begin, end = of(lived, records, "code")
     assert (begin["risk"]["effective"], begin["isolation"], end["backend"]) == ("high", "container", "native")
+    assert end["runtime"] == f"python {'.'.join(map(str, sys.version_info[:3]))}"
     assert begin["limits"]["memory_bytes"] > 0
     assert begin["limits"]["wall_ms"] > 0
     assert end["sandbox_id"] == lived.results["code"].sandbox_id
@@ -310,6 +312,47 @@ def test_how_strongly_a_call_was_isolated_is_on_record(lived: Lived, records: li
     write, wrote = of(lived, records, "write")
     assert (write["risk"]["effective"], write["isolation"]) == ("medium", "broker")
     assert wrote["files_written"] == {"paths": ["work/letter.txt"], "complete": True}
+
+
+async def test_a_cell_names_its_process_in_both_of_its_records(tmp_path: Path) -> None:
+    async with SandboxManager(home=tmp_path) as manager, manager.session() as session:
+        cell = await session.run("6 * 7")
+    shown = told(tmp_path, "evidence", "show", cell.exec_id)["records"]
+    begin, end = (each["record"] for each in shown)
+    assert begin["process_id"] == end["process_id"] != ""
+    assert f"process {begin['process_id']}" in said(tmp_path, "evidence", "show", cell.exec_id)
+
+
+async def test_all_that_was_written_of_an_execution_is_shown_and_handed_out_with_it(tmp_path: Path) -> None:
+    async with SandboxManager(home=tmp_path, correlation=Correlation(task_id="T-7")) as manager:
+        process = await manager.start_process("true")
+        await process.wait()
+    shown = told(tmp_path, "evidence", "show", process.exec_id)["records"]
+    types = ["exec.begin", "exec.end", "process.started", "process.ended"]
+    assert [each["record"]["type"] for each in shown] == types
+    assert {each["proof"]["verdict"] for each in shown} == {"verified"}
+    assert "process.started" not in said(tmp_path, "evidence", "show", process.exec_id, "--public")
+    said(tmp_path, "run", "-c", "print(1)", "--correlate", "task=T-8")
+    for kind in ("cloudevents", "ocsf"):
+        lines = said(tmp_path, "evidence", "export", "--format", kind, "--task", "T-7").splitlines()
+        found = [json.loads(line) for line in lines]
+        kinds = [each.get("type") or each["metadata"]["event_code"] for each in found]
+        assert sorted(each.removeprefix("ringfence.evidence.") for each in kinds) == sorted(types), kind
+    bundle = tmp_path / "T-7.bundle"
+    said(tmp_path, "evidence", "export", "--format", "bundle", "--task", "T-7", "--output", str(bundle))
+    statement = json.loads(base64.b64decode(json.loads(bundle.read_text())["payload"]))
+    texts = [json.loads(each["text"])["type"] for each in statement["predicate"]["records"]]
+    assert sorted(texts) == sorted(types)
+    key = said(tmp_path, "evidence", "key").strip()
+    assert "whole and proven" in said(tmp_path, "evidence", "verify", str(bundle), "--key", key)
+
+
+def test_what_the_analysis_saw_in_a_program_is_on_record_without_a_word_of_it(tmp_path: Path) -> None:
+    said(tmp_path, "run", "-c", "import socket, hunter2", code=1)
+    (run,) = told(tmp_path, "evidence", "list")["execs"]
+    begin = told(tmp_path, "evidence", "show", run["exec_id"])["records"][0]["record"]
+    assert begin["risk"]["patterns"] == ["a module nobody here knows", "reaches the network"]
+    assert "saw a module nobody here knows" in said(tmp_path, "evidence", "show", run["exec_id"])
 
 
 def test_every_decision_of_the_log_is_made_again_and_comes_out_the_same(lived: Lived) -> None:

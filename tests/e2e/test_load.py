@@ -23,6 +23,7 @@ from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import CodeRun, Language
 from ringfence.ports import WorkerSpec
+from ringfence.runtimes.node import NodeCommand
 from ringfence.testing import orchestrator_over, standard_profile
 from ringfence.workspaces.session import SessionWorkspace
 
@@ -178,7 +179,7 @@ async def test_zygotes_are_recycled_under_load_without_an_error(count: Callable[
     backend = NativeBackend(
         outfit=lambda spec, counted: outfit(spec.packages, spec.preload, None, memory_is_counted=counted),
         session=lambda session_id, tenant: SessionWorkspace.create(tmp_path, session_id, tenant=tenant),
-        node_command=lambda language: [language],
+        node_command=lambda language: NodeCommand([language], "node"),
         limits=wiring.Settings(home=tmp_path).limits,
         recycling=Recycling(after_spawns=10),
     )

@@ -26,15 +26,18 @@ from ringfence.errors import Denied, InvalidRequest, Unavailable
 from ringfence.evidence import records
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.evidence.note import Checkpoint
-from ringfence.evidence.sealing import Head
+from ringfence.evidence.sealing import Head, canonical_record
 from ringfence.evidence.verify import Trust
 from ringfence.identifiers import TimeOrdered
 from ringfence.journal.journal import Journal
 from ringfence.journal.reader import Verified, reading
 from ringfence.journal.signer import Signer, key_in_home
 from ringfence.operation import CodeRun, Language
-from ringfence.operation.brokered import ProcExec
-from ringfence.operation.needs import HostUse
+from ringfence.operation.brokered import FsDelete, FsList, FsMkdir, FsRead, FsStat, FsWrite, NetHttp, ProcExec
+from ringfence.operation.form import Operation
+from ringfence.operation.needs import GpuUse, HostUse, SecretUse
+from ringfence.operation.workspace import WsCheckout, WsDiff, WsRestore, WsSnapshot
+from ringfence.operation.workspace_proposals import WsCommit
 
 pytestmark = [pytest.mark.guarantee(18), pytest.mark.guarantee(19)]
 NAMES = TimeOrdered()
@@ -224,6 +227,25 @@ async def test_no_name_keeps_its_own_refusal_out_of_the_journal(tmp_path: Path, 
     await journal.record(record)
     journal.close()
     verified(tmp_path)
+
+
+HOSTILE_NAMES = ["\x9b2J\x9b31m", "a\x7f", "\u202eexe.txt", "a\u2028b", "\x1b]52;c;QQ==\x07", "a\nb", "\udc9b2J"]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_no_name_in_an_operation_drives_the_terminal_of_who_reads_the_records(name: str) -> None:
+    asked: list[Operation] = [
+        FsRead(name), FsWrite(name, b""), FsList(name), FsStat(name), FsMkdir(name), FsDelete(name), ProcExec(name, ()),
+        NetHttp("GET", f"https://x/{name}"), WsSnapshot(name), WsRestore(name), WsDiff(name), WsCheckout(name),
+        WsCommit(name), HostUse(name), SecretUse(name), GpuUse(name),
+        CodeRun(Language.PYTHON, "", files={name: b""}, inputs={name: b""}, packages=(name,), preload=(name,),
+                env={name: ""}, cwd=name, domains=(name,)),
+    ]  # fmt: skip
+    who = records.Asked("t", "u", "c", "some_tool", UNKNOWN)
+    for operation in asked:
+        record = records.turned_away(records.Names("ex_1", "ev_1"), operation, who, Denied("no", reason="no"), now_ms=1)
+        # with a raw C1 control an exported log could be obeyed where it is printed, though it is valid JSON
+        assert canonical_record(record).decode().isprintable(), operation
 
 
 @pytest.mark.needs("native")

@@ -45,6 +45,7 @@ from ringfence.operation.workspace_proposals import WsCommit
 from ringfence.orchestrator.pipeline import Orchestrator
 from ringfence.outcome import BrokerOutcome, ExecutionResult, Outcome, Status
 from ringfence.ports import ExecCtx
+from ringfence.risk.assessment import RiskAssessment
 from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
 
 pytestmark = [pytest.mark.guarantee(36), pytest.mark.needs("native")]
@@ -362,7 +363,7 @@ taint: {send: ask, fetch: allow}
 async def test_every_operation_of_a_browser_marks_and_what_it_types_is_sending(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     marks, policy = TaintsInDatabase(database), load_policy(BROWSING.encode())
-    guard = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
+    guard = PolicyGuard(lambda _code, language: RiskAssessment(RiskLevel.SAFE, language))
     pipeline = Orchestrator(
         {"browser": Page}, TimeOrdered(), guard, SystemClock(), _no_budget, MemorySink(), taints=lambda: marks
     )

@@ -258,6 +258,15 @@ def _roles(d: Dialect) -> tuple[str, ...]:
     return (f"ALTER TABLE api_key ADD COLUMN role {d.text}",)
 
 
+OF_AN_EXEC: Final = "exec_id IS NOT NULL AND type NOT IN ('exec.begin', 'exec.end', 'decision.denied')"
+"""What else is written of an execution: secrets it was lent, its process, that it marked its session."""
+
+
+def _others(_: Dialect) -> tuple[str, ...]:
+    # most runs have none, and pay nothing for it
+    return (f"CREATE INDEX journal_record_other ON journal_record (exec_id, place) WHERE {OF_AN_EXEC}",)
+
+
 def _sandbox_execs(d: Dialect) -> str:
     """Return the view with the twenty columns that tools of the first design read; times are in milliseconds."""
     ids = ("project_id", "task_id", "conversation_id", "skill_id")
@@ -316,6 +325,14 @@ _OWN_INDEXES = {
         "task_id", "turn_id", "conversation_id", "project_id", "skill_id", "user_id", "space_id", "outcome",
     )
 }  # fmt: skip
-_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (_budgets, _journal, _service, _taint, _answers, _roles)
+_STEPS: tuple[Callable[[Dialect], tuple[str, ...]], ...] = (
+    _budgets,
+    _journal,
+    _service,
+    _taint,
+    _answers,
+    _roles,
+    _others,
+)
 VERSION: Final = len(_STEPS)
 """The newest version of the schema that this release knows."""

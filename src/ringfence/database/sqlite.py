@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import threading
@@ -211,7 +212,11 @@ class SqliteDatabase:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             return os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise self._broken(error.strerror or str(error)) from error
+            # such as an image of a disk: reading takes locks, and settles what killed processes left
+            copied = "copy the home to where it may be written, and read that copy with --home COPY"
+            raise self._broken(
+                error.strerror or str(error), fix=copied if error.errno == errno.EROFS else None
+            ) from error
 
     def _cursor(self, wait_seconds: float, *, on_disk: bool) -> SqliteCursor:
         from ringfence.database.sqlite_cursor import SqliteCursor

@@ -10,7 +10,6 @@ from ringfence.guard.consent import STANDING, Consent, request_hash
 from ringfence.guard.verdict import Verdict
 
 if TYPE_CHECKING:
-    from ringfence.authority.levels import RiskLevel
     from ringfence.authority.profile import Profile
     from ringfence.errors import RingfenceError
     from ringfence.operation.form import Operation
@@ -38,11 +37,14 @@ def documents(*, policy: str, grant: str = "", manifest: str = "", request: str 
     return {name: digest for name, digest in named.items() if digest}
 
 
-def risks(effective: RiskLevel, declared: RiskLevel, assessed: RiskLevel | None = None) -> dict[str, str]:
-    """Return the `risk` member; `assessed` is what the static analysis found, which only programs have."""
-    if assessed is None:
-        return {"effective": effective.value, "declared": declared.value}
-    return {"effective": effective.value, "declared": declared.value, "assessed": assessed.value}
+def risks(verdict: Verdict) -> dict[str, Any]:
+    """Return the `risk` member; what the static analysis found and saw only programs have."""
+    found: dict[str, Any] = {"effective": verdict.risk.value, "declared": verdict.declared.value}
+    if verdict.assessed is not None:
+        found["assessed"] = verdict.assessed.value
+    if verdict.kinds:
+        found["patterns"] = list(verdict.kinds)
+    return found
 
 
 def consented(given: Consent | None, profile: Profile, operation: Operation) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.capability.canonical import canonical
 from ringfence.dataclass import dataclass
 from ringfence.errors import InvalidRequest
+from ringfence.evidence.effects import harmless_text, printable_text
 from ringfence.operation.code import CodeRun, Language
 from ringfence.operation.secret import read_ask
 from ringfence.outcome import Digest
@@ -38,14 +39,8 @@ class CannotTell:
 def describe(operation: Operation) -> dict[str, Any]:
     """Return the `op` member of a record."""
     if isinstance(operation, CodeRun):
-        return _describe_code(operation)
-    form = {"kind": operation.kind, **_DESCRIBED[operation.kind](operation)}
-    for name, value in tuple(form.items()):
-        # a lone surrogate is no Unicode; written otherwise it would name another file
-        if isinstance(value, str) and not value.isascii() and not _is_unicode(value):
-            form[name] = value.encode("utf-8", "backslashreplace").decode()
-            form["escaped"] = True
-    return form
+        return _printable(_describe_code(operation))
+    return _printable({"kind": operation.kind, **_DESCRIBED[operation.kind](operation)})
 
 
 def content_of(operation: Operation) -> bytes:
@@ -83,7 +78,7 @@ def redacted_args(operation: Operation) -> list[str]:
 
 def env_keys(operation: Operation) -> list[str]:
     """Return the names of the variables an operation brings; all of them, because the guard judges each."""
-    return sorted(getattr(operation, "env", ()))
+    return [harmless_text(name, escaped="") for name in sorted(getattr(operation, "env", ()))]
 
 
 def inputs_of(operation: Operation) -> list[dict[str, str | int]]:
@@ -95,7 +90,7 @@ def inputs_of(operation: Operation) -> list[dict[str, str | int]]:
     named = [(f"work/{path}", content) for path, content in operation.files.items()]
     named += [(f"inputs/{path}", content) for path, content in operation.inputs.items()]
     return [
-        {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        {"path": harmless_text(path), "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for path, content in sorted(named)[:MOST_LISTED]
     ]
 
@@ -111,9 +106,11 @@ def operation_of(record: Record, content: bytes | None = None) -> Operation | Ca
     op = record.get("op")
     if not isinstance(op, Mapping):
         return CannotTell("the record does not describe its operation")
-    if op.get("escaped"):
+    if op.get("escaped") not in (None, _PERCENT):
         return CannotTell("the operation names something that is not Unicode text")
     try:
+        if "escaped" in op:
+            op = {name: _each(_unescaped, value) for name, value in op.items()}
         if op["kind"] == "code_run":
             return _code_of(record, op, content)
         return _brokered_of(op, content)
@@ -145,6 +142,41 @@ class OfSize(bytes):
 
     def __len__(self) -> int:
         return self.size
+
+
+_PERCENT: Final = "percent"
+
+
+def _printable(form: dict[str, Any]) -> dict[str, Any]:
+    """Return the description with every name in it as `%XX` bytes if one of them would act on a terminal.
+
+    A C1 control or an override of the reading direction is valid JSON, and would be obeyed where a log is printed.
+    `escaped` says how to have them back; a lone surrogate is no Unicode, and comes back as no other name.
+    """
+    names = [name for value in form.values() for name in (value if isinstance(value, list) else (value,))]
+    if all(name.isprintable() for name in names if isinstance(name, str)):
+        return form
+    told = {name: _each(_escaped, value) for name, value in form.items()}
+    return {**told, "escaped": _PERCENT if all(map(_is_unicode, names)) else True}
+
+
+def _each(change: Callable[[str], str], value: Any) -> Any:
+    if isinstance(value, list):
+        return [_each(change, each) for each in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _escaped(name: str) -> str:
+    return printable_text(name, escaped="%")
+
+
+def _unescaped(name: str) -> str:
+    from urllib.parse import unquote  # not at the top: hardly any name is escaped
+
+    back = unquote(name, errors="strict")
+    if _escaped(back) != name:
+        raise ValueError("no name is escaped like this")
+    return back
 
 
 def _describe_code(operation: CodeRun) -> dict[str, Any]:
@@ -334,9 +366,9 @@ def _size_of(argument: str) -> str:
     return f"[{size} bytes]"
 
 
-def _is_unicode(text: str) -> bool:
+def _is_unicode(value: object) -> bool:
     try:
-        text.encode()
+        str(value).encode()
     except UnicodeEncodeError:
         return False
     return True

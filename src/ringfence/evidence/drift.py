@@ -9,6 +9,7 @@ from typing import Any
 from ringfence.capability.canonical import canonical
 from ringfence.dataclass import dataclass
 from ringfence.evidence.described import Record
+from ringfence.evidence.effects import runtime_of
 from ringfence.outcome import BrokerOutcome, Digest, ExecutionResult, Outcome
 
 _UNKNOWN = object()
@@ -76,8 +77,8 @@ def outputs_digest_of(outcome: Outcome) -> dict[str, str | int]:
     return Digest.of(canonical(parts)).to_dict()
 
 
-def compare(begin: Record, end: Record, new_result: Outcome, *, runtime: str | None = None) -> Drift:
-    """Compare a recorded run with one that was made again from the same inputs, in a runtime of this version."""
+def compare(begin: Record, end: Record, new_result: Outcome) -> Drift:
+    """Compare a recorded run with one that was made again from the same inputs."""
     found = _Comparison()
     if isinstance(new_result, BrokerOutcome):
         found.told(Concern.RESULT, "operation", begin.get("op", {}).get("kind", _UNKNOWN), new_result.operation)
@@ -85,7 +86,8 @@ def compare(begin: Record, end: Record, new_result: Outcome, *, runtime: str | N
         found.told(Concern.RESULT, "output", end.get("outputs_digest", _UNKNOWN), outputs_digest_of(new_result))
         return found.drift()
     _compare_run(found, end, new_result)
-    if runtime is not None:
+    runtime = runtime_of(begin.get("language"), new_result.isolation)
+    if runtime:
         found.told(Concern.SURROUNDINGS, "runtime", end.get("runtime", _UNKNOWN), runtime)
     return found.drift()
 
@@ -133,7 +135,7 @@ def _compare_run(found: _Comparison, end: Record, result: ExecutionResult) -> No
         container = result.isolation.container
         image = None if container is None else container.image_digest
         found.told(Concern.SURROUNDINGS, "image", end.get("image_digest"), image)
-        for layer in sorted(layers.keys() & now.keys() - {"host_uid", "notes", "container"}):
+        for layer in sorted(layers.keys() & now.keys() - {"host_uid", "notes", "container", "runtime"}):
             found.told(Concern.SURROUNDINGS, f"layer {layer}", layers[layer], now[layer])
 
 

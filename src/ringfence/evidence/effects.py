@@ -16,6 +16,7 @@ from ringfence.outcome import (
     BrokerOutcome,
     Destination,
     ExecutionResult,
+    Layers,
     Network,
     Outcome,
     Pending,
@@ -52,6 +53,13 @@ def observed(operation: Operation, outcome: Outcome) -> dict[str, Any]:
     return of_broker(outcome) if isinstance(outcome, BrokerOutcome) else _of_box(operation, outcome)
 
 
+def runtime_of(language: str | None, layers: Layers) -> str:
+    """Return the `runtime` member: what of this machine ran the program; nothing where an image brought its own."""
+    if language is None or not layers.runtime:
+        return ""
+    return "bash" if language == "bash" else layers.runtime
+
+
 def unobserved() -> dict[str, Any]:
     """Return the same members for an execution whose end nobody saw: nothing is known, and nothing is complete."""
     return {
@@ -73,14 +81,20 @@ def reached_so_far(networks: Iterable[Network]) -> dict[str, Any]:
 def harmless_text(text: str, *, escaped: str = _CALLERS) -> str:
     """Return `text` without anything that acts on a terminal or breaks a record, still distinct from every other.
 
-    What is not printable, and each character of `escaped`, becomes `%XX` bytes. Beyond `MOST_NAME_CHARACTERS` the
-    digest of the whole stands for the rest, so that two long names that begin alike still differ.
+    Beyond `MOST_NAME_CHARACTERS` the digest of the whole stands for the rest, so that two long names that begin alike
+    still differ.
     """
-    if not text.isprintable() or any(character in text for character in escaped):
-        text = "".join(_shown(character, escaped) for character in text)
+    text = printable_text(text, escaped=escaped)
     if len(text) > MOST_NAME_CHARACTERS:
         return f"{text[:MOST_NAME_CHARACTERS]}…sha256:{_sha256(text.encode()).hex()}"
     return text
+
+
+def printable_text(text: str, *, escaped: str) -> str:
+    """Return `text`, however long, with what is not printable and each character of `escaped` as `%XX` bytes."""
+    if text.isprintable() and not any(character in text for character in escaped):
+        return text
+    return "".join(_shown(character, escaped) for character in text)
 
 
 def _shown(character: str, escaped: str) -> str:

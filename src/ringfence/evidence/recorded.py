@@ -78,6 +78,10 @@ def operation_digest(operation: Operation, session_id: str | None = None) -> str
             told["cwd"] = operation.cwd
         if operation.secrets:
             told["secrets"] = sorted(map(str, operation.secrets))
+        if operation.ports:
+            told["ports"] = sorted(operation.ports)
+        if operation.domains:
+            told["domains"] = sorted(operation.domains)
     if session_id is not None:
         told["session_id"] = session_id
     return "sha256:" + _sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode())
@@ -104,6 +108,8 @@ def operation_to_bytes(operation: Operation) -> bytes:
         "process_id": operation.process_id,
         "cwd": operation.cwd,
         "secrets": list(map(str, operation.secrets)),
+        "ports": list(operation.ports),
+        "domains": list(operation.domains),
     }
     return json.dumps(form, sort_keys=True).encode()
 
@@ -130,6 +136,8 @@ def operation_from_bytes(content: bytes) -> Operation | CannotTell:
             process_id=form.get("process_id"),
             cwd=form.get("cwd", WORKING_DIRECTORY),
             secrets=tuple(map(read_ask, form.get("secrets", ()))),
+            ports=tuple(form.get("ports", ())),
+            domains=tuple(form.get("domains", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InvalidRequest):
         return CannotTell("the recorded operation cannot be read")

@@ -49,6 +49,7 @@ _COMMON = (
     "project_id",
     "skill_id",
     "image",
+    "process_id",
     "tool_name",
     "request_id",
     "traceparent",
@@ -111,7 +112,7 @@ def begin(
         "grant_id": profile.grant_id,
         "decision_key_fingerprint": profile.decision_key_fingerprint,
         "documents": papers_of(profile).references,
-        "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
+        "risk": decided.risks(verdict),
         "isolation": str(isolation),
         "limits": _limits(profile.limits),
         "timings": timings,
@@ -203,6 +204,9 @@ def end(begun: Mapping[str, Any], operation: Operation, outcome: Outcome, *, now
     members["duration_ms"] = used.wall_ms
     if isinstance(outcome, ExecutionResult):
         members.update(_of_result(outcome))
+        runtime = effects.runtime_of(begun.get("language"), outcome.isolation)
+        if runtime:
+            members["runtime"] = runtime
     else:
         members["status"], members["outcome"], members["meter"] = "ok", str(Status.SUCCEEDED), "counted"
     return members

@@ -30,6 +30,7 @@ from ringfence.guard.outward import outward_of
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.guard.rules import RULES
 from ringfence.operation.code import CodeRun, Language
+from ringfence.risk.assessment import RiskAssessment
 
 if TYPE_CHECKING:
     from ringfence.authority.layers import Request
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 Documents = Callable[[str], "str | None"]
 """The text of a document by its digest, `sha256:…`, or nothing."""
-Assess = Callable[[str, str], RiskLevel]
+Assess = Callable[[str, str], RiskAssessment]
 
 DECISIONS: Final = ("exec.begin", "decision.denied")
 _GUARD = frozenset(rule.__name__ for rule in RULES) | {"request", "nobody"}
@@ -175,12 +176,12 @@ class Replay:
     def _verdict(self, record: Record, profile: Profile, operation: Operation, content: bytes | None) -> Verdict:
         recorded = _level(record, "assessed")
 
-        def assess(code: str, language: str) -> RiskLevel:
+        def assess(code: str, language: str) -> RiskAssessment:
             if content is not None and (self._assess is not None or recorded is None):
                 return (self._assess or _analysis)(code, language)
             if recorded is None:
                 raise _Open("the record does not say what the analysis found")
-            return recorded
+            return RiskAssessment(recorded, language)
 
         now_ms = record.get("produced_at_ms", record.get("time_ms"))
         if type(now_ms) is not int:
@@ -355,10 +356,10 @@ def _read_manifest(text: str) -> Manifest:
     return load_manifest(text.encode())
 
 
-def _analysis(code: str, language: str) -> RiskLevel:
+def _analysis(code: str, language: str) -> RiskAssessment:
     from ringfence.risk.policy import UnifiedRiskPolicy
 
-    return UnifiedRiskPolicy.assess(code, language).level
+    return UnifiedRiskPolicy.assess(code, language)
 
 
 def _found(record: Record, agreement: Agreement, then: Judged | None, now: Judged | None, why: str) -> Rederived:

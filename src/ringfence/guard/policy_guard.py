@@ -21,8 +21,9 @@ _RUN_CODE = ("code_run", "proc_exec")
 if TYPE_CHECKING:
     from ringfence.authority.taint import Tainted
     from ringfence.operation.form import Operation
+    from ringfence.risk.assessment import RiskAssessment
 
-Assess = Callable[[str, str], RiskLevel]
+Assess = Callable[[str, str], "RiskAssessment"]
 """How risky a program in a language looks."""
 
 
@@ -46,10 +47,12 @@ class PolicyGuard:
         """Ask every rule; the strictest answer wins, and all of them are kept."""
         declared = declared_risk(profile)
         assessed = self._assess(operation.code, operation.language) if isinstance(operation, CodeRun) else None
-        risk = declared if assessed is None else max(declared, assessed)
+        risk = declared if assessed is None else max(declared, assessed.level)
         case = Case(profile, operation, now_ms, risk, declared, consent, tainted)
         answers = [answer for rule in self._rules if (answer := _ask(rule, case)) is not None]
-        return Verdict(tuple(answers), risk, declared, assessed)
+        if assessed is None:
+            return Verdict(tuple(answers), risk, declared)
+        return Verdict(tuple(answers), risk, declared, assessed.level, assessed.kinds if assessed.signs else ())
 
 
 def declared_risk(profile: Profile) -> RiskLevel:

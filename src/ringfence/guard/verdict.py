@@ -27,6 +27,8 @@ class Verdict:
     declared: RiskLevel = RiskLevel.CRITICAL
     assessed: RiskLevel | None = None
     """What the static analysis found; nothing, where there was no program to look at."""
+    kinds: tuple[str, ...] = ()
+    """What it saw, without a word of the program."""
 
     @property
     def decision(self) -> Decision:

@@ -111,6 +111,13 @@ class Reader:
         begin = self._place(found.log, found.begin_seq)
         return Execution(found.exec_id, begin, self._place(found.log, found.end_seq))
 
+    def others(self, exec_id: str) -> tuple[Place, ...]:
+        """Return what else was written of an execution, such as the secrets it was lent; its hash speaks for each."""
+        found = store.others_of(self._cursor, exec_id)
+        return tuple(
+            Place(log, self._logs[log].log_id, row.seq, row.hash, row.text) for log, row in found if log in self._logs
+        )
+
     def document(self, digest: str) -> str | None:
         """Return the text of a document that records name by its digest."""
         found = store.document(self._cursor, digest)

@@ -73,18 +73,18 @@ def prune_bodies(cursor: Cursor, before_ms: int, up_to: Mapping[int, int], start
     """
     placed = holds(cursor)
     rows = cursor.execute(
-        f"SELECT place, time_ms, exec_id, body FROM journal_record WHERE place >= ? ORDER BY place LIMIT {AT_ONCE}",
+        f"{_WITH_EXEC} WHERE r.place >= ? ORDER BY r.place LIMIT {AT_ONCE}",
         (start,),
     ).fetchall()
     still_open = {exec_id for (exec_id,) in cursor.execute("SELECT exec_id FROM journal_open").fetchall()}
     old = [
         place
-        for place, time_ms, exec_id, body in rows
+        for place, time_ms, exec_id, body, *ids in rows
         if body is not None
         and time_ms < before_ms
         and place % RECORDS_PER_LOG <= up_to.get(place // RECORDS_PER_LOG, -1)
         and exec_id not in still_open
-        and not _is_held(body, placed)
+        and not _is_held(body, ids, placed)
     ]
     cursor.executemany("UPDATE journal_record SET body = NULL WHERE place = ?", [(place,) for place in old])
     return Pruned(len(old), rows[-1][0] + 1 if len(rows) == AT_ONCE else None)
@@ -132,20 +132,17 @@ def _first_to_keep(cursor: Cursor, log: Log, before_ms: int) -> int:
     at = log.first_seq
     while True:
         rows = cursor.execute(
-            "SELECT r.seq, r.time_ms, r.exec_id, r.body, "
-            + ", ".join(f"e.{field}" for field in ID_FIELDS)
-            + " FROM journal_record r LEFT JOIN journal_exec e ON e.exec_id = r.exec_id "
-            f"WHERE r.place >= ? AND r.place < ? ORDER BY r.place LIMIT {AT_ONCE}",
+            f"{_WITH_EXEC} WHERE r.place >= ? AND r.place < ? ORDER BY r.place LIMIT {AT_ONCE}",
             (base + at, base + RECORDS_PER_LOG),
         ).fetchall()
-        for seq, time_ms, exec_id, body, *ids in rows:
+        for place, time_ms, exec_id, body, *ids in rows:
             if time_ms >= before_ms or exec_id in still_open:
-                return int(seq)
-            known = {"exec_id": exec_id, "log_id": log.log_id} | dict(zip(ID_FIELDS, ids, strict=True))
-            if (body is not None and _is_held(body, placed)) or any(known[on.field] == on.value for on in placed):
-                return int(seq)
+                return int(place) - base
+            known = {"exec_id": exec_id, "log_id": log.log_id}
+            if _is_held(body, ids, placed) or any(known.get(on.field) == on.value for on in placed):
+                return int(place) - base
         if rows:
-            at = rows[-1][0] + 1
+            at = rows[-1][0] - base + 1
         # one checkpoint at least, however far apart they are
         first = cursor.execute(
             "SELECT min(size) FROM journal_checkpoint WHERE log = ? AND size > ?", (log.number, log.first_seq)
@@ -154,8 +151,17 @@ def _first_to_keep(cursor: Cursor, log: Log, before_ms: int) -> int:
             return at
 
 
-def _is_held(body: str, placed: Sequence[Hold]) -> bool:
+def _is_held(body: str | None, ids: Sequence[str | None], placed: Sequence[Hold]) -> bool:
+    """Whether a record says itself what is held, or is of an execution that does: not every one names all of it."""
     if not placed:
         return False
-    members = json.loads(body)
-    return any(members.get(on.field) == on.value for on in placed)
+    known = dict(zip(ID_FIELDS, ids, strict=True))
+    members = json.loads(body) if body is not None else {}
+    return any(on.value in (members.get(on.field), known.get(on.field)) for on in placed)
+
+
+_WITH_EXEC: Final = (
+    "SELECT r.place, r.time_ms, r.exec_id, r.body, "
+    + ", ".join(f"e.{field}" for field in ID_FIELDS)
+    + " FROM journal_record r LEFT JOIN journal_exec e ON e.exec_id = r.exec_id"
+)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.budgets.owner import Owner
-from ringfence.database.migrations import RECORDS_PER_LOG
+from ringfence.database.migrations import OF_AN_EXEC, RECORDS_PER_LOG
 from ringfence.dataclass import dataclass, fields
 from ringfence.errors import InvalidRequest, Unavailable
 
@@ -319,6 +319,12 @@ def exec_by_id(cursor: Cursor, exec_id: str) -> Exec | OpenExec | None:
         return Exec(*ended)
     begun = cursor.execute("SELECT exec_id, log, seq FROM journal_open WHERE exec_id = ?", (exec_id,)).fetchone()
     return None if begun is None else OpenExec(*begun)
+
+
+def others_of(cursor: Cursor, exec_id: str) -> tuple[tuple[int, Row], ...]:
+    """Return what else was written of an execution, in whatever log, by the log's number."""
+    found = cursor.execute(f"{_SELECT_ROW} WHERE exec_id = ? AND {OF_AN_EXEC} ORDER BY place", (exec_id,)).fetchall()
+    return tuple((int(each[-1]) // RECORDS_PER_LOG, _row(each)) for each in found)
 
 
 # --- checkpoints and documents ---

@@ -58,6 +58,11 @@ class RiskAssessment:
         return self.detected_patterns
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """Say what was seen in our own words alone, for evidence: a pattern may quote a word of the program."""
+        return tuple(sorted({sign.pattern if sign.pattern in _REFUSALS else sign.why for sign in self.signs}))
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Say where each sign is and what it means."""
         return tuple(sign.reason for sign in self.signs)
@@ -80,9 +85,17 @@ def assessed(language: str, signs: list[Sign]) -> RiskAssessment:
 
 def refused(language: str, refusal: Refusal, why: str, signs: list[Sign] | None = None) -> RiskAssessment:
     """Return the assessment of a program that could not be read; `signs` are what was seen of it all the same."""
-    pattern = str(refusal).replace("_", " ")
+    pattern = _pattern_of(refusal)
     everything = [Sign(pattern, RiskLevel.HIGH, why), *(signs or ())]
     return RiskAssessment(_highest(everything, RiskLevel.HIGH), language, _shown(everything), refusal)
+
+
+def _pattern_of(refusal: Refusal) -> str:
+    return str(refusal).replace("_", " ")
+
+
+# why a parser gave up is told in its words, which may quote the program
+_REFUSALS = frozenset(map(_pattern_of, Refusal))
 
 
 def _highest(signs: list[Sign], floor: RiskLevel) -> RiskLevel:

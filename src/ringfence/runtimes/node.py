@@ -8,9 +8,11 @@ import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import RuntimeMissing
+from ringfence.operation.code import Language
 
 BOOTSTRAP = Path(__file__).with_name("node_bootstrap.js")
 BOX_BOOTSTRAP = Path("/opt/ringfence/node_bootstrap.js")
@@ -57,11 +59,34 @@ class NodeRuntime:
         """Return where the binary is inside the box."""
         return BOX_DIRECTORY / self.path.name if self.needs_mount else self.path
 
+    @property
+    def name(self) -> str:
+        """Return what evidence calls it."""
+        return f"node {'.'.join(map(str, self.version))}"
+
     def argv(self, *, typescript: bool) -> tuple[str, ...]:
         """Return the command line that parks this Node inside the box, with the job to come on fd 3."""
         # The bootstrap and type stripping rest on features Node still announces on the guest's stderr.
         quiet = "--disable-warning=ExperimentalWarning"
         return (str(self.box_path), quiet, str(BOX_BOOTSTRAP), "typescript" if typescript else "javascript")
+
+
+class NodeCommand(NamedTuple):
+    """How a Node is parked, as the box sees it, and which one it is."""
+
+    argv: list[str]
+    runtime: str
+
+
+def node_command(language: Language, cache: Path) -> NodeCommand:
+    """Return how a Node that runs `language` is parked.
+
+    Raises:
+        RuntimeMissing: This machine has none.
+    """
+    typescript = language is Language.TYPESCRIPT
+    node = require_node(typescript=typescript, cache=cache)
+    return NodeCommand(list(node.argv(typescript=typescript)), node.name)
 
 
 def find_node(*, search_path: str | None = None, cache: Path | None = None) -> NodeRuntime | None:

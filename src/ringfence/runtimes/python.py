@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Final
 
 from ringfence.dataclass import dataclass
 from ringfence.errors import IsolationUnavailable, RuntimeMissing
@@ -19,6 +20,10 @@ _PACKAGE_PATTERNS = (
     "local/lib/python3*/site-packages",
     "local/lib64/python3*/site-packages",
 )
+
+
+PYTHON: Final = f"python {'.'.join(map(str, sys.version_info[:3]))}"
+"""What evidence calls the interpreter of guests, which is that of this process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def watch_pool(recorder: Recorder, manager: SandboxManager) -> None:
     """Have the pool's size among the numbers, and what each box uses now; one that is gone has no series."""
     recorder.watch(families.POOL, manager.pool_status)
     boxes = manager.engine.pools.boxes()
-    used = {box.sandbox_id: ProcMeter((box.init_pid, box.worker_pid)).sample() for box in boxes}
+    used = {box.sandbox_id: ProcMeter((box.init_pid, box.worker_pid), box.anchor_pid).sample() for box in boxes}
     there = {name: sample for name, sample in used.items() if sample.memory_bytes}
     recorder.watch(families.MEMORY, lambda: {name: sample.memory_bytes for name, sample in there.items()})
     recorder.watch(families.CPU_OF_SANDBOX, lambda: _microseconds(there))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ringfence.authority.caller import Caller
 from ringfence.authority.credential import ProposedCall
 from ringfence.authority.grant import Grant
-from ringfence.authority.levels import RiskLevel
 from ringfence.authority.local import LocalAuthority
 from ringfence.authority.policy import BUILT_IN, PolicySnapshot
 from ringfence.clock import SystemClock
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from ringfence.grants.door import GrantDoor
     from ringfence.journal.signer import Signer
     from ringfence.processes.registry import Registry
+    from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
 
 DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
@@ -387,9 +387,9 @@ def make_admission(meter: BudgetMeter) -> Admission:
     return Admission(meter)
 
 
-def assess(code: str, language: str) -> RiskLevel:
+def assess(code: str, language: str) -> RiskAssessment:
     """Ask the static analysis how risky a program looks."""
-    return _analysis().assess(code, language).level
+    return _analysis().assess(code, language)
 
 
 @cache

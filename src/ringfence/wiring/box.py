@@ -14,7 +14,6 @@ from ringfence.executors.code import CodeExecutor
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.isolation.tiers import FirstAvailable
-from ringfence.operation import Language
 from ringfence.ports import Backend, WorkerSpec
 from ringfence.wiring.settings import Settings
 
@@ -152,21 +151,10 @@ def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfi
     return outfit_in(home, spec.packages, spec.preload, memory_is_counted=memory_is_counted)
 
 
-def node_command(language: Language, cache: Path) -> list[str]:
-    """Return the command line of a parked Node, as the box sees it.
-
-    Raises:
-        RuntimeMissing: This machine has no Node that runs `language`.
-    """
-    from ringfence.runtimes.node import require_node
-
-    typescript = language is Language.TYPESCRIPT
-    return list(require_node(typescript=typescript, cache=cache).argv(typescript=typescript))
-
-
 def bwrap_backend(settings: Settings) -> Backend:
     """Return the backend that lets the distribution's bubblewrap build the box."""
     from ringfence.isolation.bwrap.backend import BwrapBackend
+    from ringfence.runtimes.node import node_command
 
     return BwrapBackend(
         outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),

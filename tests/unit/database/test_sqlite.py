@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -234,3 +235,19 @@ def test_readers_at_the_same_time_do_not_meet_and_none_is_left_open(database: Sq
     assert descriptors_of(tmp_path / DATABASE_NAME) > 0
     database.close()
     assert descriptors_of(tmp_path / DATABASE_NAME) == 0
+
+
+def test_a_home_that_lies_on_a_read_only_disk_says_how_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("ringfence.database.sqlite.os.open", refuse)
+    with (
+        pytest.raises(Unavailable, match="Read-only file system") as caught,
+        SqliteDatabase.in_home(tmp_path).reading(),
+    ):
+        pass
+    assert caught.value.fix is not None
+    assert "--home" in caught.value.fix

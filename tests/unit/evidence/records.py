@@ -19,6 +19,7 @@ from ringfence.evidence.described import content_of, describe, env_keys, inputs_
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard
 from ringfence.operation.form import Operation
+from ringfence.risk.assessment import RiskAssessment
 from ringfence.testing import FrozenClock
 from ringfence.wiring import assess, authority_over
 
@@ -85,12 +86,14 @@ class Archive:
             early = {"policy_version_hash": policy.policy_version_hash, "tool_name": tool_of(operation)}
             early |= {} if role is None else {"role": role}
             return _read_back({"type": "decision.denied", **common, **early, **decided.refused_request(error)})
-        guard = PolicyGuard(lambda code, language: found or assess(code, language))
+        guard = PolicyGuard(
+            lambda code, language: assess(code, language) if found is None else RiskAssessment(found, language)
+        )
         verdict = guard.validate(profile, operation, now_ms=now_ms, consent=consent)
         members = {
             **common,
             **decided.voices(profile),
-            "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
+            "risk": decided.risks(verdict),
             "consent": decided.consented(consent, profile, operation),
         }
         if granted is None and profile.expires_at is not None:

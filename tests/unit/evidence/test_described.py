@@ -169,6 +169,26 @@ def test_a_path_that_is_not_unicode_does_not_come_back_as_another_path() -> None
     assert isinstance(operation_of(record), CannotTell)
 
 
+@pytest.mark.parametrize("name", ["work/\x9b2J", "\x1b[2J", "a\nb", "100%\u202e.txt", "%9B\x7f"])
+def test_a_name_that_would_drive_a_terminal_is_escaped_and_comes_back_as_it_was(name: str) -> None:
+    for operation in (ask.FsRead(name), ask.FsWrite(name, b""), ask.ProcExec(name, ()), needs.HostUse(name)):
+        record = described(operation)
+        assert canonical(record).decode().isprintable()
+        back = operation_of(record)
+        assert not isinstance(back, CannotTell)
+        assert vars_of(back) == vars_of(operation)
+
+
+@pytest.mark.parametrize("spoilt", [{"path": "%FF"}, {"path": "%ZZ%80"}, {"escaped": "backwards"}])
+def test_an_escaped_name_that_nobody_wrote_is_not_guessed_at(spoilt: dict[str, str]) -> None:
+    record = described(ask.FsRead("a\x9b"))
+    assert isinstance(operation_of({**record, "op": {**describe(ask.FsRead("a\x9b")), **spoilt}}), CannotTell)
+
+
+def vars_of(operation: Operation) -> dict[str, object]:
+    return {name: getattr(operation, name, None) for name in ("path", "tool")}
+
+
 SCRIPTS = st.sampled_from([script for script, _, _ in FORTY_NINE + OURS])
 ENTRIES = st.sampled_from([*ALLOWED, *DENIED, "echo", "git push", "python -m pytest", "tee", "bash", "env", "rm"])
 LISTS = st.builds(

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from ringfence.evidence.described import CannotTell
 from ringfence.evidence.drift import Concern, compare, outputs_digest_of
-from ringfence.evidence.recorded import from_bytes, operation_digest, to_bytes
+from ringfence.evidence.recorded import from_bytes, operation_digest, operation_from_bytes, operation_to_bytes, to_bytes
 from ringfence.operation import CodeRun, Language
 from ringfence.operation import brokered as ask
 from ringfence.operation.form import Operation
+from ringfence.operation.secret import read_ask
 from ringfence.outcome import (
     Artifact,
     BrokerOutcome,
@@ -102,6 +103,8 @@ RUN = CodeRun(Language.PYTHON, "print(1)", ("a",), b"in", {"f": b"1"}, {"i": b"2
 CHANGES: list[dict[str, Any]] = [
     {"language": Language.JAVASCRIPT}, {"code": "print(2)"}, {"args": ("b",)}, {"stdin": b""}, {"files": {"f": b"2"}},
     {"files": {"g": b"1"}}, {"inputs": {}}, {"env": {"E": "w"}}, {"packages": ()}, {"preload": ()},
+    {"cwd": "/workspace/artifacts"}, {"ports": (8000,)}, {"domains": ("a.example",)}, {"domains": ("b.example",)},
+    {"secrets": (read_ask("token=env:TOKEN"),)}, {"process_id": "pr_1"},
 ]  # fmt: skip
 OTHERS: list[Operation] = [
     *(replace(RUN, **change) for change in CHANGES),
@@ -116,6 +119,11 @@ def test_no_two_operations_answer_for_each_other() -> None:
     assert len({operation_digest(operation) for operation in everything}) == len(everything)
     assert operation_digest(RUN) == operation_digest(replace(RUN))
     assert operation_digest(RUN, "s1") != operation_digest(RUN, "s2") != operation_digest(RUN)
+
+
+@pytest.mark.parametrize("operation", [RUN, *(replace(RUN, **change) for change in CHANGES)])
+def test_an_operation_comes_back_with_everything_it_was_given(operation: CodeRun) -> None:
+    assert operation_from_bytes(operation_to_bytes(operation)) == operation
 
 
 # --- drift ---
@@ -173,8 +181,9 @@ def test_whatever_came_out_otherwise_is_named(change: dict[str, Any], what: str)
 
 
 def test_other_surroundings_are_told_and_are_no_other_result() -> None:
-    now = replace(BEFORE, backend="bwrap", sandbox_type=SandboxType.BWRAP, isolation=Layers(seccomp_filters=1))
-    drift = compare({}, ending(BEFORE), now, runtime="3.13.1")
+    layers = Layers(seccomp_filters=1, runtime="3.13.1")
+    now = replace(BEFORE, backend="bwrap", sandbox_type=SandboxType.BWRAP, isolation=layers)
+    drift = compare({"language": "python"}, ending(BEFORE), now)
     assert drift.is_same
     assert {each.concern for each in drift.differences} == {Concern.SURROUNDINGS}
     assert [each.what for each in drift.differences] == ["backend", "box", "layer seccomp_filters", "runtime"]

@@ -35,6 +35,7 @@ from ringfence.guard.consent import Consent, Source, request_hash
 from ringfence.operation import CodeRun, Language
 from ringfence.operation import brokered as ask
 from ringfence.operation.form import Operation
+from ringfence.risk.assessment import RiskAssessment
 
 ROOT = Path(__file__).resolve().parents[3]
 AUTHORITY = ROOT / "tests/unit/authority"
@@ -379,7 +380,7 @@ def test_a_program_may_be_assessed_again_where_its_content_was_kept() -> None:
     archive = Archive()
     record = archive.record(CodeRun(Language.PYTHON, "print(1)"))
     content = archive.contents[record["exec_id"]]
-    graver = Replay(archive.documents, assess=lambda _code, _language: RiskLevel.CRITICAL)
+    graver = Replay(archive.documents, assess=lambda _code, language: RiskAssessment(RiskLevel.CRITICAL, language))
     assert graver.rederive(record, content).agreement is Agreement.DIFFERS
     assert graver.rederive(record).agreement is Agreement.SAME
 

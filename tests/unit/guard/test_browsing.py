@@ -31,8 +31,9 @@ from ringfence.operation.brokered import (
     BrowserScreenshot,
     BrowserType,
 )
+from ringfence.risk.assessment import RiskAssessment
 
-GUARD = PolicyGuard(lambda _code, _language: RiskLevel.SAFE)
+GUARD = PolicyGuard(lambda _code, language: RiskAssessment(RiskLevel.SAFE, language))
 PAGE = BrowserNav("http://web.example.com/")
 OF_EACH_VERB: dict[str, Any] = {
     "open": PAGE,

@@ -25,6 +25,7 @@ from ringfence.operation.brokered import FsRead, FsWrite, NetHttp, ProcExec
 from ringfence.operation.form import Operation
 from ringfence.operation.secret import SecretAsk
 from ringfence.risk import shell
+from ringfence.risk.assessment import RiskAssessment
 from ringfence.risk.grammar import GrammarMissing
 from ringfence.testing import standard_profile
 
@@ -37,10 +38,14 @@ def bash(script: str) -> CodeRun:
     return CodeRun(Language.BASH, script)
 
 
+def harmless(_: str, language: str) -> RiskAssessment:
+    return RiskAssessment(RiskLevel.SAFE, language)
+
+
 def judged(
     operation: Operation, profile: Profile | None = None, consent: Consent | None = None, found: str = "safe"
 ) -> Verdict:
-    guard = PolicyGuard(lambda _code, _language: RiskLevel(found))
+    guard = PolicyGuard(lambda _code, language: RiskAssessment(RiskLevel(found), language))
     return guard.validate(profile or standard_profile(operation), operation, now_ms=NOW, consent=consent)
 
 
@@ -69,7 +74,7 @@ def test_a_profile_that_nobody_made_allows_nothing() -> None:
 
 
 def test_no_rule_at_all_is_a_no() -> None:
-    verdict = PolicyGuard(lambda *_: RiskLevel.SAFE, rules=()).validate(standard_profile(PYTHON), PYTHON, now_ms=NOW)
+    verdict = PolicyGuard(harmless, rules=()).validate(standard_profile(PYTHON), PYTHON, now_ms=NOW)
     assert refused(verdict).reason == "no_verdict"
 
 
@@ -77,7 +82,7 @@ def test_a_rule_that_breaks_is_a_no() -> None:
     def broken(case: Case) -> Answer:
         raise ZeroDivisionError
 
-    guard = PolicyGuard(lambda *_: RiskLevel.SAFE, rules=(*RULES, broken))
+    guard = PolicyGuard(harmless, rules=(*RULES, broken))
     error = refused(guard.validate(standard_profile(PYTHON), PYTHON, now_ms=NOW))
     assert (error.code, error.reason) == ("POLICY.DENY_TOOL", "no_verdict")
     assert "broken" in str(error)

@@ -108,6 +108,24 @@ def test_what_is_held_keeps_its_text_and_its_row(database: Database, log: LogSta
         assert retention.prune_bodies(cursor, FOR_EVER, ALL).texts == 0
 
 
+@pytest.mark.parametrize(("field", "value"), [("session_id", "s9"), ("tool_name", "code_run"), ("exec_id", "ex-9")])
+def test_a_hold_on_an_execution_keeps_what_else_was_written_of_it(
+    database: Database, log: LogState, field: str, value: str
+) -> None:
+    with (
+        database.transaction() as cursor
+    ):  # a secret that was lent, or a process, names its execution and not all of it
+        store.append(cursor, log, [row(20, "secret.leased", "ex-9"), row(21, "secret.leased")])
+        cursor.execute("UPDATE journal_exec SET tool_name = 'code_run' WHERE exec_id = 'ex-9'")
+        put(cursor, field, value)
+        retention.prune_bodies(cursor, FOR_EVER, ALL)
+        assert 20 in texts(cursor)
+        assert 21 not in texts(cursor)
+        retention.release_hold(cursor, "h-1")
+        assert retention.prune_bodies(cursor, FOR_EVER, ALL).texts >= 1
+        assert texts(cursor) == []
+
+
 def test_a_hold_put_on_after_the_texts_went_still_keeps_the_rows(database: Database, log: LogState) -> None:
     with database.transaction() as cursor:
         retention.prune_bodies(cursor, FOR_EVER, ALL)

@@ -144,3 +144,29 @@ def test_an_assessment_is_plain_json() -> None:
         "reasons": ["line 1: import os: reaches files, processes and the environment"],
         "refusal": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "kinds"),
+    [
+        ("python", "print(1)", ()),
+        ("python", "import hunter2", ("a module nobody here knows",)),
+        ("python", "import socket", ("reaches the network",)),
+        ("python", "hunter2 hunter2", ("unparsable",)),
+        (
+            "bash",
+            "hunter2() { :; }; hunter2",
+            ("a name the script gives a new meaning", "hides what runs from a reader"),
+        ),
+        ("bash", "hunter2 --token", ("starts a program nobody here knows",)),
+        ("bash", "python3 -c 'hunter2 hunter2'", None),
+        ("javascript", "import 'hunter2'", None),
+        ("javascript", "hunter2 hunter2", None),
+    ],
+)
+def test_evidence_is_told_what_was_seen_in_no_word_of_the_program(
+    language: str, code: str, kinds: tuple[str, ...] | None
+) -> None:
+    told = UnifiedRiskPolicy.assess(code, language).kinds
+    assert kinds is None or told == kinds
+    assert "hunter2" not in " ".join(told)

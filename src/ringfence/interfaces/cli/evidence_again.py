@@ -43,6 +43,8 @@ def reexecute(desk: Desk, journal: JournalRecords, begin: Members, end: Members)
         return f"only programs are run again, and this was {operation.kind}"
     if operation.process_id is not None:
         return "a cell is not run again: what it did depends on every cell before it"
+    if not _LEADS_OUT.isdisjoint(begin.get("op") or ()):
+        return "what could reach others is not run again: it would act on them once more, and they are not as they were"
     if inputs_digest_of(operation) != begin.get("inputs_digest"):
         return "the program that was kept is not the one that the record names by its digest"
     policy = str((begin.get("documents") or {}).get("policy", BUILT_IN.policy_version_hash))
@@ -78,6 +80,7 @@ def _run(desk: Desk, operation: CodeRun, begin: Members, policy: Path | None) ->
         inputs=operation.inputs,
         packages=operation.packages,
         preload=operation.preload,
+        cwd=operation.cwd,
         limits=_limits(begin.get("limits", {})),
         security_mode=str(begin.get("security_mode", "strict")),
         role=begin.get("role"),
@@ -98,6 +101,7 @@ def _limits(told: Members) -> Limits:
     return Limits(**fields)
 
 
+_LEADS_OUT = frozenset({"domains", "secrets", "ports"})
 _SAME_NAMES = (
     "memory_bytes",
     "pids",

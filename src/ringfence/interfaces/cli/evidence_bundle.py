@@ -37,7 +37,7 @@ def bundled(desk: Desk, reader: Reader, executions: Iterable[Execution], selecti
     pruned: list[Place] = []
     for execution in executions:
         ends = (execution.end,) if execution.end is not None and execution.end != execution.begin else ()
-        for place in (execution.begin, *ends):
+        for place in (execution.begin, *ends, *reader.others(execution.exec_id)):
             read = read_place(place)
             if read.state in (ALTERED, MISSING):
                 raise Unavailable(

@@ -78,11 +78,13 @@ def exported(desk: Desk, reader: Reader, kind: str, selection: Selection, execs:
 
         yield bundled(desk, reader, executions, {"exec_id": ",".join(execs)} if execs else selection.described())
         return
-    pairs = _whole(executions)
-    if not execs and selection.is_everything and kind in _OF_ANY_RECORD:
+    if kind not in _OF_ANY_RECORD:
+        yield from _LINES[kind](_whole(executions))
+    elif not execs and selection.is_everything:
         # what is no execution, a policy that was loaded or a hold that was placed, is in no selection but this one
-        pairs = chain(pairs, _others(reader))
-    yield from _LINES[kind](pairs)
+        yield from _LINES[kind](chain(_whole(executions), _others(reader)))
+    else:
+        yield from _LINES[kind](_whole(executions, reader))
 
 
 def _named(reader: Reader, names: Sequence[str]) -> Iterator[Execution]:
@@ -100,8 +102,11 @@ def _selected(reader: Reader, selection: Selection) -> Iterator[Execution]:
             yield execution
 
 
-def _whole(executions: Iterable[Execution]) -> Iterator[Pair]:
-    """Yield the records of executions; a record that was tampered with is not passed on as evidence."""
+def _whole(executions: Iterable[Execution], reader: Reader | None = None) -> Iterator[Pair]:
+    """Yield the two records of executions, and with `reader` what else was written of each.
+
+    A record that was tampered with is not passed on as evidence.
+    """
     pruned = 0
     for execution in executions:
         begin = _passed_on(read_place(execution.begin))
@@ -111,6 +116,10 @@ def _whole(executions: Iterable[Execution]) -> Iterator[Pair]:
             pruned += 1
             continue
         yield begin, end
+        for place in () if reader is None else reader.others(execution.exec_id):
+            other = _passed_on(read_place(place))
+            if other.state != PRUNED:
+                yield other, None
     if pruned:
         sys.stderr.write(f"ringfence: {pruned} executions were pruned, and only their hashes are left\n")
 

@@ -37,16 +37,18 @@ def show_command(words: Sequence[str]) -> int:
         read = [read_place(execution.begin)]
         if execution.end is not None and execution.end != execution.begin:
             read.append(read_place(execution.end))
+        count = len(read)
+        read += map(read_place, reader.others(execution.exec_id))
         proofs = [prove(reader, each, key) for each in read]
     if options.json:
-        _print(read, proofs, public=options.public)
+        _print(read, proofs, count if options.public else None)
     elif options.public:
-        members = _public(read)
+        members = _public(read[:count])
         width = max(len(name) for name in members) if members else 0
         for name, value in members.items():
             say(f"{name:<{width}}  {_shown(value)}")
     else:
-        for line in told_lines(execution.exec_id, [each.members for each in read]):
+        for line in told_lines(execution.exec_id, [each.members for each in read[:count]]):
             say(line)
         _show_places(read, proofs)
     sys.stdout.flush()
@@ -66,12 +68,13 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _print(read: Sequence[Read], proofs: Sequence[Proven], *, public: bool) -> None:
+def _print(read: Sequence[Read], proofs: Sequence[Proven], public: int | None) -> None:
+    """Print all records with their proofs, or of the first `public` ones what whoever made the call may see."""
     from ringfence.interfaces.cli.policy import print_json
 
     broken = any(proof.verdict == "broken" for proof in proofs)
-    if public:
-        print_json({"success": not broken, **_public(read)})
+    if public is not None:
+        print_json({"success": not broken, **_public(read[:public])})
         return
     records = [
         {

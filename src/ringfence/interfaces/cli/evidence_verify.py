@@ -296,7 +296,8 @@ def _of_log(report: Report) -> str:
     if report.uncompared:
         told.append(f"{_counted(report.uncompared, 'checkpoint')} of dropped records not compared")
     if report.open_execs:
-        told.append(f"{report.open_execs} still open")
+        # what is open is never pruned, but who reads hashes alone cannot tell which of them is an end
+        told.append(f"{report.open_execs} {'whose end is only a hash, or to come' if report.pruned else 'still open'}")
     return ", ".join(told)
 
 

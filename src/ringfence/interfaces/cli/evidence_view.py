@@ -22,6 +22,7 @@ _WHO: Final = (
     ("task_id", "task"),
     ("project_id", "project"),
     ("skill_id", "skill"),
+    ("process_id", "process"),
     ("request_id", "request"),
     ("traceparent", "trace"),
 )
@@ -84,6 +85,9 @@ def _what(begin: Members) -> list[str]:
         lines.append(f"{op['stdin_bytes']} bytes of standard input")
     if op.get("packages"):
         lines.append(f"packages {', '.join(map(str, op['packages']))}")
+    for name, shown in (("secrets", "secrets"), ("domains", "hosts"), ("ports", "ports")):
+        if op.get(name):
+            lines.append(f"{shown} {', '.join(map(str, op[name]))}")
     if begin.get("env_keys"):
         lines.append(f"variables {', '.join(map(str, begin['env_keys']))} (names only)")
     return [*lines, *(f"input {_file(each)}" for each in begin.get("inputs", ())[:_MOST_NAMES])]
@@ -100,7 +104,9 @@ def _word(begin: Members) -> list[str]:
         lines.append(f"role {begin['role']}")
     consent = begin.get("consent")
     if isinstance(consent, Mapping) and consent.get("source"):
-        lines.append(f"consent of {consent['source']}{' ' + str(consent['id']) if consent.get('id') else ''}")
+        given = f" {consent['consent_id']}" if consent.get("consent_id") else ""
+        by = f", by {consent['approver']}" if consent.get("approver") else ""
+        lines.append(f"consent of {consent['source']}{given}{by}")
     return lines
 
 
@@ -116,6 +122,8 @@ def _law(begin: Members) -> list[str]:
     if isinstance(risk, Mapping):
         parts = [f"{name} {risk[name]}" for name in ("declared", "assessed") if name in risk]
         lines.append(f"risk {risk.get('effective', '?')}{' (' + ', '.join(parts) + ')' if parts else ''}")
+        if risk.get("patterns"):
+            lines.append(f"saw {'; '.join(map(str, risk['patterns']))}")
     modes = [
         f"{name.replace('_', ' ')} {begin[name]}" for name in ("security_mode", "mode", "side_effect") if name in begin
     ]
@@ -143,6 +151,8 @@ def _limits(limits: Members) -> str:
 def _isolation(begin: Members, end: Members) -> list[str]:
     layers = end.get("layers")
     lines = [f"asked for {begin.get('isolation', '?')}, observed {end.get('backend', '?')} {end.get('sandbox_id', '')}"]
+    if end.get("runtime"):
+        lines.append(f"runtime {end['runtime']}")
     if not isinstance(layers, Mapping):
         return lines
     spaces = layers.get("namespaces") or ()

@@ -56,6 +56,7 @@ class AIOWorker:
     init_pid: int = NO_PROCESS
     worker_pid: int = NO_PROCESS
     door: int | None = None
+    anchor_pid: int | None = None
     _files: dict[str, bytes] = field(default_factory=dict, init=False)
     _inputs: dict[str, bytes] = field(default_factory=dict, init=False)
     _luggage: Luggage = field(default_factory=Luggage, init=False)

@@ -29,6 +29,8 @@ from ringfence.isolation.linux.workshop import Box, HostEnds, InsideEnds, Place,
 from ringfence.operation import Language
 from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
+from ringfence.runtimes.node import NodeCommand
+from ringfence.runtimes.python import PYTHON
 from ringfence.workspaces.run_directory import RunDirectory
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
@@ -52,7 +54,7 @@ class BwrapBackend:
     def __init__(
         self,
         outfit: Callable[[WorkerSpec, bool], Outfit],
-        node_command: Callable[[Language], list[str]],
+        node_command: Callable[[Language], NodeCommand],
         *,
         limits: Limits,
     ) -> None:
@@ -68,7 +70,7 @@ class BwrapBackend:
             raise IsolationUnavailable("bubblewrap is not installed", fix="apt-get install bubblewrap")
         if spec.session_id is not None:
             raise IsolationUnavailable("a session's files need the native backend", fix="see `ringfence doctor`")
-        command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
+        node = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
         outfit = self._outfit(spec, self._workshop.counts_memory())
         if outfit.view.notes():
             raise IsolationUnavailable(
@@ -91,7 +93,7 @@ class BwrapBackend:
         place: Place | None = None
         try:
             place = self._workshop.reserve(sandbox_id)
-            box = self._box(spec, place, outfit, command, ends, init_pid)
+            box = self._box(spec, place, outfit, node, ends, init_pid)
         except BaseException:
             ends.close()
             _reap(process)
@@ -110,11 +112,12 @@ class BwrapBackend:
         spec: WorkerSpec,
         place: Place,
         outfit: Outfit,
-        command: list[str] | None,
+        node: NodeCommand | None,
         ends: HostEnds,
         init_pid: int,
     ) -> Box:
-        run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes, "exec": command}
+        run: dict[str, Any] = {"open_files": spec.open_files, "file_bytes": spec.file_bytes}
+        run["exec"] = None if node is None else node.argv
         # here the init is one of the run's processes, and it, not the zygote, waits for the worker
         run |= {"pids": spec.pids, "own_pids": 1, "anchor": None, "terminal": spec.terminal, "egress": spec.egress}
         answer = _furnish(ends, {**outfit.to_message(source=SOURCE), "spec": run}, place.entrances)
@@ -135,6 +138,7 @@ class BwrapBackend:
             directory=RunDirectory(owner, work="work", only_grows=False),  # its `.private` is the guest's to empty
             landlock_abi=outfit.landlock_abi,
             notes=(*_NOTES, _TERMINALS_NOTE) if spec.terminal else _NOTES,
+            runtime=PYTHON if node is None else node.runtime,
         )
 
     def tidy(self) -> bool:

@@ -71,6 +71,11 @@ class ParkedWorker:
         self.bury()
 
     @property
+    def anchor_pid(self) -> int | None:
+        """The process that only shares the worker's memory."""
+        return self.meter.anchor_pid
+
+    @property
     def was_killed(self) -> bool:
         """Whether the host ended the run."""
         return self._killed_by is not None

@@ -132,6 +132,7 @@ class Box:
     directory: RunDirectory
     landlock_abi: int
     notes: tuple[str, ...] = ()
+    runtime: str = ""
 
     def abandon(self) -> None:
         """Kill a box that did not become a worker, wait until nothing of it is left, and let go of it."""
@@ -266,6 +267,7 @@ class Workshop:
             host_uid=int(seen.status["Uid"].split("\t")[0]),
             memory_limit="cgroup" if "memory" in controllers else "sampled",
             notes=(*box.notes, *unheld, *memory_note(controllers, self._limits)),
+            runtime=box.runtime,
         )
 
     def look_around(self) -> Future[CgroupHost]:

@@ -24,7 +24,8 @@ from ringfence.isolation.native.fork_server import ForkServer
 from ringfence.operation import Language
 from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
-from ringfence.runtimes.node import require_node
+from ringfence.runtimes.node import NodeCommand, node_command
+from ringfence.runtimes.python import PYTHON
 from ringfence.workspaces.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class NativeBackend:
         self,
         outfit: Callable[[WorkerSpec, bool], Outfit],
         session: Callable[[str, str], SessionWorkspace],
-        node_command: Callable[[Language], list[str]],
+        node_command: Callable[[Language], NodeCommand],
         *,
         limits: Limits,
         recycling: Recycling = Recycling(),  # noqa: B008  frozen
@@ -103,12 +104,12 @@ class NativeBackend:
         return self._start(spec) if begun is None else begun.result()
 
     def _start(self, spec: WorkerSpec) -> ParkedWorker:
-        command = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
+        node = None if spec.runtime is Language.PYTHON else self._node_command(spec.runtime)
         generation = self._take_generation(spec)
         try:
             place = self._workshop.reserve(f"rf-{os.urandom(6).hex()}")
             try:
-                box = self._build(spec, command, generation.server, place)
+                box = self._build(spec, node, generation.server, place)
             except BaseException:
                 self._workshop.give_up(place)
                 raise
@@ -118,7 +119,7 @@ class NativeBackend:
             self._give_back(generation)
             raise
 
-    def _build(self, spec: WorkerSpec, command: list[str] | None, server: ForkServer, place: Place) -> Box:
+    def _build(self, spec: WorkerSpec, node: NodeCommand | None, server: ForkServer, place: Place) -> Box:
         session = self._session(spec.session_id, spec.tenant) if spec.session_id is not None else None
         offset = self._offset(session, server)
         message = {
@@ -133,7 +134,7 @@ class NativeBackend:
             "own_pids": 1,
             # only where the guest can be kept from waking it: the version of Landlock that does so
             "anchor": server.landlock_abi if server.landlock_abi >= landlock.SIGNALS_SCOPED_SINCE else None,
-            "exec": command,
+            "exec": None if node is None else node.argv,
             "layered": session is not None,
             "entrances": len(place.entrances),
             "terminal": spec.terminal,
@@ -165,6 +166,7 @@ class NativeBackend:
             directory=directory,
             landlock_abi=server.landlock_abi,
             notes=server.notes,
+            runtime=PYTHON if node is None else node.runtime,
         )
 
     def _offset(self, session: SessionWorkspace | None, server: ForkServer) -> int:
@@ -247,14 +249,12 @@ def backend_in(home: Path, files_home: Path, limits: Limits, ahead: Ahead | None
 
         return SessionWorkspace.create(files_home, session_id, tenant=tenant)
 
-    def node_command(language: Language) -> list[str]:
-        typescript = language is Language.TYPESCRIPT
-        return list(require_node(typescript=typescript, cache=home / "node.json").argv(typescript=typescript))
-
     def outfit(spec: WorkerSpec, counted: bool) -> Outfit:
         return outfit_in(home, spec.packages, spec.preload, memory_is_counted=counted)
 
-    return NativeBackend(outfit, session, node_command, limits=limits, ahead=ahead)
+    return NativeBackend(
+        outfit, session, lambda language: node_command(language, home / "node.json"), limits=limits, ahead=ahead
+    )
 
 
 def _spawn(

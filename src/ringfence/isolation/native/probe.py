@@ -14,6 +14,7 @@ from ringfence.isolation.linux.outfit import outfit
 from ringfence.isolation.native.backend import NativeBackend
 from ringfence.outcome import Layers
 from ringfence.ports import WorkerSpec
+from ringfence.runtimes.node import NodeCommand
 from ringfence.workspaces.session import SessionWorkspace
 
 
@@ -35,7 +36,7 @@ def probe() -> Report:
     backend = NativeBackend(
         outfit=lambda spec, counted: outfit(spec.packages, spec.preload, None, memory_is_counted=counted),
         session=_no_session,
-        node_command=lambda language: [language],
+        node_command=lambda language: NodeCommand([language], "node"),
         limits=Limits(),
     )
     try:

@@ -56,6 +56,7 @@ class StreamWorker:
     way_out: WayOut | None = None
     """Where its guest's connections arrive, if its spec asked for that."""
     door: int | None = field(default=None, init=False)
+    anchor_pid: int | None = field(default=None, init=False)
     _used: bool = field(default=False, init=False)
     _killed_by: str | None = field(default=None, init=False)
     _farewell: Farewell | None = field(default=None, init=False)
