@@ -6,16 +6,23 @@ import asyncio
 import contextlib
 import fcntl
 import select
+import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
 from tests.http_service import Service, read_answer, serving
+from uvicorn.server import ServerState
+from websockets.frames import Frame, Opcode
 
 from ringfence import SandboxManager, Status
 from ringfence.authority.caller import Caller
 from ringfence.errors import CapabilityBlocked
+from ringfence.interfaces.http.websocket import Websocket
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +143,46 @@ def test_pongs_that_nobody_reads_do_not_pile_up(service: Service, agent: str) ->
         with pytest.raises(ConnectionError):  # and not a service that has read and answered all of them
             wire.sendall(ping * 8000 * 64)
     service.ask("POST", f"/sandbox/processes/{process}/kill", key=agent)
+
+
+@pytest.mark.needs("native")
+@pytest.mark.guarantee(7)
+def test_whoever_opens_a_terminal_and_never_reads_it_is_cut_off(tmp_path: Path) -> None:
+    """A ping that is not answered closes our half alone, which then waited for ever for its last bytes to be read."""
+    with serving(tmp_path, RINGFENCE_SERVER_WRITE_SECONDS="1") as service, socket.socket() as wire:
+        asked = run_of("yes | head -c 50000000; sleep 100", terminal={"rows": 24, "columns": 80})
+        process = service.ask("POST", "/sandbox/processes", asked).json["process_id"]
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.connect(("127.0.0.1", service.port))
+        wire.sendall(
+            f"GET /sandbox/processes/{process}/tty HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: Bearer {service.key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        )
+        cut = select.poll()
+        cut.register(wire, 0)
+        assert [what & select.POLLHUP for _, what in cut.poll(30_000)] == [select.POLLHUP]
+
+
+@pytest.mark.guarantee(7)
+async def test_pieces_of_nothing_without_end_take_no_room() -> None:
+    """A client can send a million of them in a breath, and no bound on the length of a message counts them."""
+    config = uvicorn.Config(never, ws=Websocket, log_config=None)
+    wire = Websocket(config, ServerState(), {})
+    wire.read_paused = True  # there is no transport to pause
+    wire.handle_bytes(Frame(Opcode.BINARY, b"a", fin=False))
+    pieces = 20_000
+    for _ in range(pieces):
+        wire.handle_cont(Frame(Opcode.CONT, b"", fin=False))
+    assert sum(map(sys.getsizeof, vars(wire).values())) < pieces
+    wire.handle_cont(Frame(Opcode.CONT, b"b", fin=True))
+    wire.handle_bytes(Frame(Opcode.BINARY, b"c", fin=True))
+    said = [wire.queue.get_nowait() for _ in range(2)]
+    assert said == [{"type": "websocket.receive", "bytes": b"ab"}, {"type": "websocket.receive", "bytes": b"c"}]
+
+
+async def never(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("nobody is asked anything here")
 
 
 DEAF = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 8000)); s.listen(0); print('up', flush=True)"

@@ -10,7 +10,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +274,16 @@ def _same(one: Answer, other: Answer) -> bool:
 
 
 @pytest.mark.needs("native")
+def test_health_for_a_tenants_operator_does_not_tell_when_another_tenant_was_active(
+    service: Service, ran: dict[str, str]
+) -> None:
+    assert ran
+    seen = service.ask("GET", "/sandbox/health", key=service.make_key("operator", "nobody")).json
+    assert not {"pool", "executions"} & seen.keys()
+    (evidence,) = (check for check in seen["checks"] if check["name"] == "evidence")
+    assert (evidence["status"], evidence["detail"]) == ("green", "records can be read")
+
+
 def test_pages_follow_each_other_without_gap_or_repetition(service: Service, ran: dict[str, str]) -> None:
     key = service.make_key("auditor", "*")
     whole = [row["exec_id"] for row in service.ask("GET", "/evidence?limit=500", key=key).json["execs"]]
@@ -301,6 +311,8 @@ def test_pages_follow_each_other_without_gap_or_repetition(service: Service, ran
         (b"POST /keys HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST /keys HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (b"POST /keys HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+        (b"POST /keys HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"GET /keys HTTP/2.0\r\nHost: localhost\r\n\r\n", 400),
         (b"G" * 33 + b" /keys HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /keys HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 8000 + b"\r\n\r\n", 431),
@@ -474,6 +486,39 @@ def test_whoever_asks_and_never_reads_the_answers_is_cut_off(service: Service) -
         assert [what & select.POLLHUP for _, what in cut.poll(30_000 * READ_SECONDS)] == [select.POLLHUP]
 
 
+def test_what_is_left_of_an_answer_that_nobody_reads_keeps_no_connection(tmp_path: Path) -> None:
+    """What little the kernel did not take is not enough to wait for, and once we close it was waited for for ever."""
+    with (
+        serving(tmp_path, RINGFENCE_SERVER_WRITE_SECONDS="1", RINGFENCE_SERVER_KEEP_ALIVE_SECONDS="1") as busy,
+        ExitStack() as unread,
+    ):
+        assert busy.ask("PUT", "/sandbox/workspaces/p/files?path=work/a", b"x" * 6_000_000).status == 200
+        for size in range(100_000, 6_000_000, 50_000):  # one of them fills what the kernel has, and a little more
+            wire = unread.enter_context(socket.socket())
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            wire.connect(("127.0.0.1", busy.port))
+            wire.sendall(head(busy, "GET", f"/sandbox/workspaces/p/files?path=work/a&length={size}"))
+        deadline = time.monotonic() + 40
+        while (left := open_connections(busy)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert left == 0
+
+
+def open_connections(service: Service) -> int:
+    """Return how many connections the process of a service holds, as the kernel has them."""
+    descriptors = Path(f"/proc/{service.process.pid}/fd")
+    held = set()
+    for link in descriptors.iterdir():
+        with suppress(OSError):  # closed meanwhile
+            held.add(str(link.readlink()))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ours = [row for row in rows if row[1].endswith(f":{service.port:04X}") and row[3] != LISTENING]
+    return sum(f"socket:[{row[9]}]" in held for row in ours)
+
+
+LISTENING = "0A"
+
+
 def test_a_whole_request_is_answered_though_the_client_closed_its_half(service: Service) -> None:
     answer = service.say(head(service, "GET", "/keys"), half_close=True)
     assert answer.status == 200
@@ -572,6 +617,56 @@ def test_a_websocket_is_opened_for_nobody_without_a_key(service: Service, path: 
     assert answer.status in (401, 403, 404)
     if path != "/sandbox/health":
         assert answer.reason == "no_key"
+
+
+OPENING = {
+    "Host": "localhost",
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+def opening(service: Service, *more: str, method: str = "GET", path: str = "/x", **other: str) -> Answer:
+    """Ask for a websocket, and return what is answered instead of one."""
+    headers = OPENING | {name.replace("_", "-"): value for name, value in other.items()}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items() if value), *more]
+    return service.say("\r\n".join([*lines, "", ""]).encode())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"Sec_WebSocket_Key": ""},
+        {"Sec_WebSocket_Key": "AAA"},
+        {"Sec_WebSocket_Version": "1"},
+        {"Sec_WebSocket_Version": ""},
+        {"method": "POST"},
+    ],
+    ids=str,
+)
+def test_what_opens_no_websocket_is_told_so_as_a_problem(service: Service, wrong: dict[str, str]) -> None:
+    answer = opening(service, **wrong)
+    assert (answer.status, answer.reason) == (400, "malformed")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [("X: 1",) * 200, ("Content-Length: 5",), ("Transfer-Encoding: chunked",), ("Sec-WebSocket-Key: AAAA",)],
+    ids=lambda lines: f"{len(lines)} {lines[0]}",
+)
+def test_nobody_without_a_key_keeps_a_connection_by_half_a_websocket(service: Service, more: tuple[str, ...]) -> None:
+    """The parser of websockets takes less than that of requests, and says nothing: they stayed open for ever."""
+    answer = opening(service, *more)
+    assert (answer.status, answer.reason) == (400, "malformed")
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/keys", "/sandbox/execs"])
+def test_a_path_that_has_no_websocket_is_not_found(service: Service, path: str) -> None:
+    answer = opening(service, path=path, Authorization=f"Bearer {service.key}")
+    assert (answer.status, answer.reason) == (404, "not_found")
 
 
 # --- what it writes down ---

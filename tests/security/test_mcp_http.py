@@ -22,6 +22,7 @@ from tests.mcp_servers import (
     structured,
 )
 
+from ringfence.interfaces.mcp.streamable import MOST_SESSIONS
 from ringfence.service.callers import Access
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.guarantee(21, 22), pytest.mark.once]
@@ -142,6 +143,19 @@ def test_a_session_is_only_its_own_tenants_and_unknown_to_others(place: Place) -
     )
     assert deleted.status_code == 404
     assert answered(theirs, session)[0] == 200
+
+
+def test_no_tenant_takes_the_sessions_of_another(place: Place) -> None:
+    greedy, other = new_key(place.home, tenant="greedy"), new_key(place.home, tenant="other")
+
+    def opened(key: str) -> int:
+        with httpx2.Client(headers={"Authorization": f"Bearer {key}", **ACCEPT}) as client:
+            return client.post(place.server.url, json=HELLO).status_code
+
+    with httpx2.Client(headers={"Authorization": f"Bearer {greedy}", **ACCEPT}) as client:
+        answers = [client.post(place.server.url, json=HELLO).status_code for _ in range(MOST_SESSIONS + 1)]
+    assert (answers[0], answers[-1]) == (200, 503)
+    assert (opened(greedy), opened(other)) == (503, 200)
 
 
 # --- browsers ---

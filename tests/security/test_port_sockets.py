@@ -152,7 +152,7 @@ def test_the_guest_learns_nothing_of_ours_and_its_page_gets_nothing_of_its_hands
     service: Service, key: str, place: str
 ) -> None:
     offered = [Subprotocol(name) for name in ("vite-hmr", f"ringfence.bearer.{key}", "ringfence.tty")]
-    asked = {"Cookie": "session=mine", "X-Forwarded-For": "1.2.3.4", "X-Mine": "told"}
+    asked = {"Cookie": "session=mine", "X-Forwarded-For": "1.2.3.4", "X-Mine": "told", "X-AIO-API-Key": key}
     with opened(service, f"{place}/ports/8000/told/a%2Fb?token=1", None, subprotocols=offered, headers=asked) as wire:
         told = json.loads(wire.recv(20))
         assert wire.subprotocol == "vite-hmr"

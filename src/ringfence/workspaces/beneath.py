@@ -259,4 +259,4 @@ def _mount_of(fd: int) -> bytes:
 
 
 def _shown(path: str | bytes) -> str:
-    return ascii(path[:100])
+    return ascii(os.fsdecode(path)[:100])

@@ -111,7 +111,33 @@ def fixture(name: str) -> Offer:
     return Offer(name, name, f"Fixture {name}", schema, None, hints, carry, lambda _: "code.run:python")
 
 
-FIXTURES = tuple(map(fixture, BLOCKS))
+MOST_SECONDS = 2
+TOLD: dict[str, tuple[str, dict[str, Any]]] = {
+    "greet": ("print(f\"Hello, {given['name']}!\")", {"name": {"type": "string"}}),
+    # what takes longer than a caller waits for is a process here: there are no tasks to make of it
+    "slow_compute": (
+        "import time; time.sleep(given['seconds']); print(given['label'])",
+        {"seconds": {"type": "integer", "minimum": 0, "maximum": MOST_SECONDS}, "label": {"type": "string"}},
+    ),
+}
+
+
+def told(name: str) -> Offer:
+    """Return a tool that says what a program in a box makes of its arguments."""
+    program, properties = TOLD[name]
+
+    async def carry(manager: SandboxManager, arguments: Arguments, on_output: OnOutput) -> types.CallToolResult:
+        code = f"import json, sys; given = json.load(sys.stdin); {program}"
+        result = await manager.execute(ExecutionRequest(code, stdin=json.dumps(dict(arguments))), on_output=on_output)
+        assert result.success, result
+        return types.CallToolResult(content=[types.TextContent(type="text", text=result.stdout.rstrip("\n"))])
+
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    hints = hints_of_tool("code_run")
+    return Offer(name, name, f"Fixture {name}", schema, None, hints, carry, lambda _: "code.run:python")
+
+
+FIXTURES = (*map(fixture, BLOCKS), *map(told, TOLD))
 
 
 class Extras:

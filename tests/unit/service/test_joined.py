@@ -13,14 +13,14 @@ from ringfence.interfaces.http.joined import Joined
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[Joined, socket.socket]]:
+async def connected(read_within: float = 60) -> AsyncIterator[tuple[Joined, socket.socket]]:
     """Give a transport and the other end of its connection, which reads without waiting."""
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
     below, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
     theirs.setblocking(False)
     try:
-        yield Joined(below, loop), theirs
+        yield Joined(below, loop, read_within), theirs
     finally:
         below.abort()
         theirs.close()
@@ -67,3 +67,23 @@ async def test_closing_sends_what_was_written_and_aborting_does_not() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert theirs.recv(100) == b""
+
+
+async def test_what_nobody_reads_is_waited_for_no_longer_than_it_may_lie_also_once_we_closed() -> None:
+    async with connected(read_within=0.05) as (joined, _):
+        joined.write(bytes(1_000_000))
+        joined.close()
+        joined.was_read()  # some of it: what is left keeps its time
+        assert joined.get_write_buffer_size() > 0
+        await asyncio.sleep(0.1)
+        assert joined.get_write_buffer_size() == 0
+
+
+async def test_whoever_reads_again_is_not_cut_off() -> None:
+    async with connected(read_within=0.05) as (joined, theirs):
+        joined.await_reading()
+        joined.was_read()
+        await asyncio.sleep(0.1)
+        joined.write(b"still here")
+        joined.flush()
+        assert theirs.recv(100) == b"still here"

@@ -6,7 +6,10 @@ import importlib
 from typing import Final
 
 from fastapi import FastAPI
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
 
+from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http import problem
 from ringfence.interfaces.http.document import document
 from ringfence.interfaces.http.gate import Gate
@@ -41,6 +44,7 @@ def build(house: House) -> FastAPI:
         from ringfence.interfaces.http.aio import surface  # not at the top: most services are without it
 
         surface.install(app)
+    app.router.routes.append(WebSocketRoute("/{path:path}", _no_websocket))
     # the last one added is the first that a request meets
     app.add_middleware(Straight)
     app.add_middleware(Once)
@@ -61,3 +65,8 @@ def build(house: House) -> FastAPI:
         surface.wrap(app)
     document(app)
     return app
+
+
+async def _no_websocket(websocket: WebSocket) -> None:  # noqa: ARG001  whoever asks
+    """Say where there is no websocket that there is none: the framework would only close."""
+    raise InvalidRequest("there is nothing of this name", reason="not_found")

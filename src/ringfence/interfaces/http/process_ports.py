@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Scope
 
 from ringfence.errors import TimedOut, Unavailable
+from ringfence.interfaces.http.aio import key as aio
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.service import processes
 from ringfence.service.callers import Access, Principal
@@ -41,6 +42,7 @@ _NOT_FORWARDED: Final = frozenset(
     {
         *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
         *("proxy-authenticate", "proxy-authorization", "authorization", "cookie", "host", "content-length", "expect"),
+        aio.HEADER,  # which carries a key on other paths: a client may have it on every request
         *("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "origin", "referer"),
     }
 )

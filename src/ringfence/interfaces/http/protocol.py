@@ -26,7 +26,6 @@ _SLOWEST_BODY: Final = 64 * 1024
 _LONGEST_METHOD: Final = 32
 _MOST_INCOMPLETE: Final = 64 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class _OneReading(h11.Connection):
@@ -36,14 +35,21 @@ class _OneReading(h11.Connection):
         """Return what came next.
 
         Raises:
-            h11.RemoteProtocolError: It has two lengths, or a method that is none.
+            h11.RemoteProtocolError: It has two lengths, one that its version does not know, or a method that is none.
         """
         event = super().next_event()
-        if isinstance(event, h11.Request):
-            lengths = {name for name, _ in event.headers} & {b"content-length", b"transfer-encoding"}
-            if len(lengths) > 1 or len(event.method) > _LONGEST_METHOD:
-                raise h11.RemoteProtocolError("not a request that has one meaning")
+        if isinstance(event, h11.Request) and not _has_one_meaning(event):
+            raise h11.RemoteProtocolError("not a request that has one meaning")
         return event
+
+
+def _has_one_meaning(request: h11.Request) -> bool:
+    lengths = {name for name, _ in request.headers} & {b"content-length", b"transfer-encoding"}
+    if len(lengths) > 1 or len(request.method) > _LONGEST_METHOD:
+        return False
+    if request.http_version == b"1.0":  # which has no chunks: for another reader the body is the next request
+        return b"transfer-encoding" not in lengths
+    return request.http_version.startswith(b"1.")
 
 
 class Connection(H11Protocol):
@@ -55,7 +61,6 @@ class Connection(H11Protocol):
     settings: ServiceSettings
     _joined: Joined
     _deadline: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
     _began: float = 0.0
     _received: int = 0
 
@@ -67,7 +72,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a client, unless it is one too many, or another user's at the socket of the home."""
         super().connection_made(transport)
-        self.transport = self._joined = Joined(transport, self.loop)
+        self.transport = self._joined = Joined(transport, self.loop, self.settings.write_seconds)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX:
             if _peer_uid(sock) != os.geteuid():
@@ -83,7 +88,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client."""
         self._stop_reading()
-        self._is_read()
+        self._joined.forget()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -110,8 +115,6 @@ class Connection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to the websocket, which has its own idea of time."""
         self._stop_reading()
-        self._joined.flush()
-        self.transport = self._joined.below
         super().handle_websocket_upgrade(event)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  what the base says about it is not for clients
@@ -135,24 +138,12 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """Wait for a client that does not read, and not for ever: it keeps what it was told in our memory."""
         super().pause_writing()
-        if self._unread is None:
-            self._unread = self.loop.call_later(self.settings.write_seconds, self._cut_off)
+        self._joined.await_reading()
 
     def resume_writing(self) -> None:
         """Go on with a client that reads again."""
-        self._is_read()
+        self._joined.was_read()
         super().resume_writing()
-
-    def _is_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
-    def _cut_off(self) -> None:
-        sock = self.transport.get_extra_info("socket")
-        # or the kernel would go on offering what nobody reads, long after we closed
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-        self.transport.abort()
 
     def _is_between_requests(self) -> bool:
         cycle = self._current()
@@ -199,7 +190,7 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR) and not self._is_answering():
-            self.transport.write(_raw(error))
+            self.transport.write(raw_answer(error))
         self.transport.close()
 
     def _is_answering(self) -> bool:
@@ -212,7 +203,8 @@ def connection_class(settings: ServiceSettings) -> type[Connection]:
     return type("ServiceConnection", (Connection,), {"settings": settings})
 
 
-def _raw(error: RingfenceError) -> bytes:
+def raw_answer(error: RingfenceError) -> bytes:
+    """Return an error as the bytes of an answer, for whoever never came as far as the application."""
     body = json.dumps(problem_of(error)).encode()
     status = error.answer.http_status
     head: list[tuple[str, Any]] = [

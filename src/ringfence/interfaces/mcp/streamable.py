@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -20,6 +22,7 @@ from ringfence.interfaces.mcp.server import Offers, Seat, build
 from ringfence.service.callers import Access, Principal
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup, TaskStatus
     from mcp.server.context import ServerRequestContext
     from starlette.types import Receive, Scope, Send
 
@@ -28,9 +31,10 @@ if TYPE_CHECKING:
 PATH: Final = "/mcp"
 USUAL_PROJECT: Final = "mcp"
 MOST_BODY: Final = 4 << 20
-MOST_SESSIONS: Final = 1024
+MOST_SESSIONS: Final = 128
+"""How many sessions the older clients of one tenant may have at a time; newer clients have none."""
 IDLE_SECONDS: Final = 600.0
-"""How long a session of an older client may be silent; newer clients have none."""
+"""How long a session may be silent."""
 
 
 class McpDoor:
@@ -44,21 +48,24 @@ class McpDoor:
         offers: Offers | None = None,
     ) -> None:
         """Act in the agent role `role` of the policy."""
+        # it would write down what clients send, and a line for each that is refused, as often as they like
+        logging.getLogger("mcp.server").setLevel(logging.ERROR)
         self._house = house
         self._role = role
         self.server = build(self.seat, offers)
-        self._sessions = StreamableHTTPSessionManager(
-            self.server,
-            max_request_body_size=MOST_BODY,
-            max_sessions=MOST_SESSIONS,
-            session_idle_timeout=IDLE_SECONDS,
-        )
+        # one for each tenant: of sessions in one place, whoever opens the most would leave none to the others
+        self._sessions: dict[str, StreamableHTTPSessionManager] = {}
+        self._opening = anyio.Lock()
+        self._keeping: TaskGroup | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve while the block lasts; what is under way at its end is cancelled, and killed."""
-        async with self._sessions.run():
-            yield
+        async with anyio.create_task_group() as self._keeping:
+            try:
+                yield
+            finally:
+                self._keeping.cancel_scope.cancel()
 
     def route(self) -> Route:
         """Return the route that belongs into the service's application."""
@@ -80,7 +87,23 @@ class McpDoor:
             token=principal.key_id, client_id=principal.key_id, scopes=[], subject=principal.caller.subject_id
         )
         scope["user"] = AuthenticatedUser(who)
-        await self._sessions.handle_request(scope, receive, send)
+        sessions = await self._sessions_of(principal.caller.tenant)
+        await sessions.handle_request(scope, receive, send)
+
+    async def _sessions_of(self, tenant: str) -> StreamableHTTPSessionManager:
+        async with self._opening:
+            if tenant not in self._sessions:
+                if self._keeping is None:
+                    raise Unavailable("the door is not open", reason="draining")
+                made = StreamableHTTPSessionManager(
+                    self.server,
+                    max_request_body_size=MOST_BODY,
+                    max_sessions=MOST_SESSIONS,
+                    session_idle_timeout=IDLE_SECONDS,
+                )
+                await self._keeping.start(_kept, made)
+                self._sessions[tenant] = made
+            return self._sessions[tenant]
 
     def seat(self, context: ServerRequestContext[Any, Any]) -> Seat:
         """Return whom a request acts for: the caller of its key, in the project that its URL names."""
@@ -94,6 +117,13 @@ class McpDoor:
         if execs is None:
             return Seat(manager, principal.caller.tenant, project)
         return Seat(manager, principal.caller.tenant, project, partial(execs.turn_for, principal))
+
+
+async def _kept(sessions: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
+    """Keep the sessions of a tenant, in a task of their own: whoever opens them has to close them."""
+    async with sessions.run():
+        task_status.started()
+        await anyio.sleep_forever()
 
 
 def _principal(scope: Scope) -> Principal:
