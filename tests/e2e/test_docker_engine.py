@@ -174,6 +174,33 @@ def test_a_container_that_is_not_held_runs_nothing(engine: Engine, tmp_path: Pat
     assert eventually(lambda: containers_of(engine, tmp_path) == [])
 
 
+# --- what an engine does to every container unless it is told otherwise ---
+
+
+@pytest.mark.needs("root")
+def test_an_engine_with_defaults_of_its_own_makes_the_same_boxes(tmp_path: Path) -> None:
+    # an init of its own for every container, and less time of the processor than a run may have
+    with container_engine.running("--init", "--default-ulimit=cpu=9:9") as other:
+        image = other.load(container_engine.sandbox_rootfs(), container_engine.IMAGE)
+        words = {"RINGFENCE_DOCKER_URL": other.url, "RINGFENCE_DOCKER_IMAGE": image}
+        look = "import os, resource; print(os.getppid(), resource.getrlimit(resource.RLIMIT_CPU))"
+        done = ringfence(tmp_path, "run", "--isolation", "docker", "-c", look, **words)
+    assert (done.stdout, done.returncode) == ("1 (9, 9)\n", 0), done.stderr
+
+
+@pytest.mark.needs("root", "gvisor")
+def test_an_engine_whose_usual_runtime_is_gvisor_is_told_of_in_one_line_with_the_fix(tmp_path: Path) -> None:
+    with container_engine.running("--default-runtime=runsc") as other:
+        image = other.load(container_engine.sandbox_rootfs(), container_engine.IMAGE)
+        words = {"RINGFENCE_DOCKER_URL": other.url, "RINGFENCE_DOCKER_IMAGE": image}
+        call = ("run", "--isolation", "docker", "--security", "permissive", "-c", "print(1)")
+        refused = ringfence(tmp_path, *call, **words)
+        named = ringfence(tmp_path, *call, RINGFENCE_DOCKER_RUNTIME="runsc", **words)
+    assert refused.returncode == 7
+    assert 'runtime = "runsc"' in refused.stderr
+    assert named.stdout == "1\n", named.stderr
+
+
 # --- trouble in the middle of things ---
 
 

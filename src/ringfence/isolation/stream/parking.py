@@ -212,7 +212,10 @@ def _failure(payload: bytes) -> Exception:
         case "not_first" | "no_workspace":
             return IsolationUnavailable(why, fix="use the image and the engine options of the manual")
         case "exposed":
-            return IsolationUnavailable(f"the guest could speak for its init: {why}")
+            return IsolationUnavailable(
+                f"the guest could speak for its init: {why}",
+                fix='if the engine starts its containers in gVisor, say so: `runtime = "runsc"` under [docker]',
+            )
         case _:
             return InternalError(f"the container could not be sealed ({stage}): {why}")
 
