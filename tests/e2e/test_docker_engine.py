@@ -25,6 +25,7 @@ from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.docker.backend import DockerBackend
 from ringfence.isolation.docker.reaper import HOME_LABEL, OWNER_LABEL, home_id, own_directory, write_owner
 from ringfence.isolation.docker.settings import EngineSettings
+from ringfence.isolation.stream import running
 from ringfence.operation import Language
 from ringfence.outcome import Status
 from ringfence.ports import Ending, Job, WorkerLost, WorkerSpec
@@ -253,6 +254,25 @@ def test_an_engine_that_hangs_is_told_so_and_used_again_when_it_answers(own_engi
             own_engine.process.send_signal(signal.SIGCONT)
         assert eventually(lambda: own_engine.docker("version").returncode == 0)
         assert run_in(made).stdout == b"1\n"
+    assert eventually(lambda: containers_of(own_engine, tmp_path) == [])
+
+
+async def test_an_engine_that_hangs_before_a_parked_container_has_its_job_is_told_so(
+    own_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert own_engine.process is not None
+    monkeypatch.setattr(running, "END_SECONDS", 0.5)
+    with backend(tmp_path) as made:
+        parked = made.start(WorkerSpec())
+        own_engine.process.send_signal(signal.SIGSTOP)
+        try:
+            job = Job(Language.PYTHON, "print(1)", (), {}, b"", Limits(wall_seconds=1))
+            with pytest.raises(IsolationUnavailable) as refusal:
+                await parked.run(job, None)
+            assert refusal.value.reason == "engine_hung"
+            parked.discard()
+        finally:
+            own_engine.process.send_signal(signal.SIGCONT)
     assert eventually(lambda: containers_of(own_engine, tmp_path) == [])
 
 
