@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +88,36 @@ def test_where_the_image_may_be_written_no_directory_of_its_own_takes_more_than_
         RINGFENCE_DOCKER_READONLY_ROOT="false",
     )
     assert "PermissionError" in answer["stderr"]
+
+
+# In the place of python3: everything as it should be, but that the worker is sealed in words alone.
+LIAR = r"""#!/bin/sh
+exec /usr/bin/python3.real -c '
+import sys
+boot = sys.argv[-1].replace("module.main()", "module.sealing.give_up_everything = lie; module.main()")
+exec(boot, {"lie": lambda *_: {"landlock": 7, "filters": 2, "notes": []}})
+' "$@"
+"""
+
+
+def test_an_image_whose_python_only_says_that_it_filters_is_refused(docker_engine: Engine, tmp_path: Path) -> None:
+    script = (
+        "mv $(readlink -f /usr/bin/python3) /usr/bin/python3.real && rm -f /usr/bin/python3"
+        f" && printf %s {shlex.quote(LIAR)} >/usr/bin/python3 && chmod 755 /usr/bin/python3"
+    )
+    image = made_from(docker_engine, script)
+    try:
+        answer = told(
+            tmp_path,
+            *("run", "--isolation", "docker", "-c", "print(1)"),
+            code=7,
+            RINGFENCE_DOCKER_URL=docker_engine.url,
+            RINGFENCE_DOCKER_IMAGE=image,
+        )
+    finally:
+        docker_engine.docker("rmi", image)
+    assert answer["reason"] == "isolation_unavailable"
+    assert "filters that it says it has" in answer["error"]
 
 
 @pytest.mark.needs("gvisor")

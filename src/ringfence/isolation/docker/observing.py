@@ -50,12 +50,18 @@ def require_layers(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layer
     """Return what this machine's kernel says about a container.
 
     Raises:
-        IsolationUnavailable: The kernel does not report every layer that a container has to have.
+        IsolationUnavailable: The kernel does not report every layer that a container has to have, or says that it has.
     """
     missing = tuple(dict.fromkeys((*missing_layers(sight.init, host), *missing_layers(sight.worker, host))))
+    if _filters(sight.worker) - _filters(sight.init) < hello.filters and "Seccomp_filters" in sight.worker.status:
+        missing = (*missing, "the filters that it says it has")
     if missing:
         raise IsolationUnavailable(f"the container came up without {', '.join(missing)}; nothing ran in it")
     return describe(sight, hello, host)
+
+
+def _filters(seen: observe.Observation) -> int:
+    return int(seen.status.get("Seccomp_filters", 1))
 
 
 def of_gvisor(container: engine.Container, hello: Hello, host: Mapping[str, str]) -> Layers:
@@ -138,7 +144,7 @@ def describe(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
         namespaces=own,
         capabilities_empty=True,
         no_new_privs=True,
-        seccomp_filters=int(sight.worker.status.get("Seccomp_filters", 1)),
+        seccomp_filters=_filters(sight.worker),
         landlock_abi=hello.landlock_abi,
         cgroup=kind,
         host_uid=int(sight.worker.status["Uid"].split("\t")[0]),
