@@ -23,7 +23,8 @@ from ringfence.outcome import Layers
 
 NOT_OBSERVED: Final = (
     "no cgroup of this machine is the container's, so nobody here saw the layers of this box: its engine is elsewhere, "
-    "or makes none and bounds neither memory nor processes; what was asked for is in `argv`"
+    "or makes none and bounds neither memory nor processes, or Ringfence has a pid namespace of its own; what was "
+    "asked for is in `argv`"
 )
 NO_USER_NAMESPACE: Final = "the container shares this machine's user ids: its user 1000 is the machine's"
 NAMESPACES_TOLD: Final = (
