@@ -13,6 +13,7 @@ import ringfence
 from ringfence.errors import IsolationUnavailable
 
 CRITICAL = "open('/var/run/docker.sock')"
+MANUAL = Path(__file__).parents[2] / "docs" / "gvisor.md"
 POLICY = "policies: {tools: {code_run: {critical_isolation: gvisor}}}\n"
 
 
@@ -42,6 +43,18 @@ def test_critical_code_gets_the_box_that_the_policy_wants_for_it(policy: Path, t
 
 
 @pytest.mark.needs("native")
+@pytest.mark.skipif(not MANUAL.exists(), reason="this copy of the tests travels without its documents")
+@pytest.mark.needs("gvisor")
+@pytest.mark.usefixtures("gvisor_image")
+def test_what_the_manual_writes_holds_for_every_language(tmp_path: Path) -> None:
+    line = next(line for line in MANUAL.read_text().splitlines() if "critical_isolation" in line)
+    path = tmp_path / "policy.yaml"
+    path.write_text(line)
+    for language, code in (("python", CRITICAL), ("bash", "cat /var/run/docker.sock")):
+        result = ringfence.run(code, language=language, policy_file=path, home=tmp_path / "home", timeout=30)
+        assert (result.risk, result.backend) == ("critical", "gvisor")
+
+
 def test_who_asks_for_a_weaker_box_is_refused_and_nothing_runs(policy: Path, tmp_path: Path) -> None:
     with pytest.raises(IsolationUnavailable, match="needs isolation of class gvisor, and native gives container"):
         ringfence.run(CRITICAL, policy_file=policy, home=tmp_path / "home", isolation="native")

@@ -25,6 +25,7 @@ from ringfence.errors import IsolationUnavailable
 from ringfence.isolation.docker.backend import DockerBackend
 from ringfence.isolation.docker.reaper import HOME_LABEL, OWNER_LABEL, home_id, own_directory, write_owner
 from ringfence.isolation.docker.settings import EngineSettings
+from ringfence.isolation.stream import running
 from ringfence.operation import Language
 from ringfence.outcome import Status
 from ringfence.ports import Ending, Job, WorkerLost, WorkerSpec
@@ -174,6 +175,33 @@ def test_a_container_that_is_not_held_runs_nothing(engine: Engine, tmp_path: Pat
     assert eventually(lambda: containers_of(engine, tmp_path) == [])
 
 
+# --- what an engine does to every container unless it is told otherwise ---
+
+
+@pytest.mark.needs("root")
+def test_an_engine_with_defaults_of_its_own_makes_the_same_boxes(tmp_path: Path) -> None:
+    # an init of its own for every container, and less time of the processor than a run may have
+    with container_engine.running("--init", "--default-ulimit=cpu=9:9") as other:
+        image = other.load(container_engine.sandbox_rootfs(), container_engine.IMAGE)
+        words = {"RINGFENCE_DOCKER_URL": other.url, "RINGFENCE_DOCKER_IMAGE": image}
+        look = "import os, resource; print(os.getppid(), resource.getrlimit(resource.RLIMIT_CPU))"
+        done = ringfence(tmp_path, "run", "--isolation", "docker", "-c", look, **words)
+    assert (done.stdout, done.returncode) == ("1 (9, 9)\n", 0), done.stderr
+
+
+@pytest.mark.needs("root", "gvisor")
+def test_an_engine_whose_usual_runtime_is_gvisor_is_told_of_in_one_line_with_the_fix(tmp_path: Path) -> None:
+    with container_engine.running("--default-runtime=runsc") as other:
+        image = other.load(container_engine.sandbox_rootfs(), container_engine.IMAGE)
+        words = {"RINGFENCE_DOCKER_URL": other.url, "RINGFENCE_DOCKER_IMAGE": image}
+        call = ("run", "--isolation", "docker", "--security", "permissive", "-c", "print(1)")
+        refused = ringfence(tmp_path, *call, **words)
+        named = ringfence(tmp_path, *call, RINGFENCE_DOCKER_RUNTIME="runsc", **words)
+    assert refused.returncode == 7
+    assert 'runtime = "runsc"' in refused.stderr
+    assert named.stdout == "1\n", named.stderr
+
+
 # --- trouble in the middle of things ---
 
 
@@ -226,6 +254,25 @@ def test_an_engine_that_hangs_is_told_so_and_used_again_when_it_answers(own_engi
             own_engine.process.send_signal(signal.SIGCONT)
         assert eventually(lambda: own_engine.docker("version").returncode == 0)
         assert run_in(made).stdout == b"1\n"
+    assert eventually(lambda: containers_of(own_engine, tmp_path) == [])
+
+
+async def test_an_engine_that_hangs_before_a_parked_container_has_its_job_is_told_so(
+    own_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert own_engine.process is not None
+    monkeypatch.setattr(running, "END_SECONDS", 0.5)
+    with backend(tmp_path) as made:
+        parked = made.start(WorkerSpec())
+        own_engine.process.send_signal(signal.SIGSTOP)
+        try:
+            job = Job(Language.PYTHON, "print(1)", (), {}, b"", Limits(wall_seconds=1))
+            with pytest.raises(IsolationUnavailable) as refusal:
+                await parked.run(job, None)
+            assert refusal.value.reason == "engine_hung"
+            parked.discard()
+        finally:
+            own_engine.process.send_signal(signal.SIGCONT)
     assert eventually(lambda: containers_of(own_engine, tmp_path) == [])
 
 

@@ -64,3 +64,31 @@ def test_what_gets_through_a_box_that_is_none_is_told_with_another_exit_code(
     said = capsys.readouterr()
     assert status == 1, said
     assert "GOT THROUGH" in said.out
+
+
+@pytest.mark.needs("bwrap")
+def test_what_the_law_sends_to_no_such_box_is_told_as_not_tried_and_the_rest_is_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["selftest", "escape", "--isolation", "aio", "--home", str(tmp_path / "home"), "--json"]
+    only = [f"--only={name}" for name in ("host_file", "privileges", "forged_end")]
+    with aio_service.running(tmp_path / "service") as service:
+        monkeypatch.setenv("RINGFENCE_AIO_INSTANCES", service.url)
+        status = main([*words, *only])
+    said = json.loads(capsys.readouterr().out)
+    verdicts = {each["probe"]: each["verdict"] for each in said["probes"]}
+    assert status == 1
+    assert verdicts["host_file"] == "got_through"
+    assert verdicts["privileges"] == "untried"
+    assert verdicts["forged_end"] != "untried", said
+    assert "needs isolation of class container" in said["probes"][1]["how"]
+
+
+def test_without_any_box_of_the_kind_there_is_one_line_with_the_fix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RINGFENCE_AIO_INSTANCES", raising=False)
+    assert main(["selftest", "escape", "--isolation", "aio", "--home", str(tmp_path)]) == 7
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "RINGFENCE_AIO_INSTANCES" in said.err

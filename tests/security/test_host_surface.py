@@ -196,6 +196,7 @@ POOR = """
 import resource
 for what, most in ((resource.RLIMIT_NOFILE, 500), (resource.RLIMIT_FSIZE, 1 << 20), (resource.RLIMIT_NPROC, 200)):
     resource.setrlimit(what, (most, most))
+resource.setrlimit(resource.RLIMIT_CPU, (25, 25))  # less than a run may have
 LOOK = "import resource; print(*(resource.getrlimit(each)[1] for each in (7, 1, 6)))"
 answer = dict(stdout=ringfence.run(LOOK, isolation=backend).stdout)
 """

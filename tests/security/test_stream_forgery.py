@@ -440,6 +440,21 @@ def test_an_engine_that_does_not_even_kill_does_not_keep_us(monkeypatch: pytest.
         assert ending.killed_by == "wall_timeout"
 
 
+def test_a_job_that_nobody_was_heard_to_take_is_not_told_as_a_program_that_took_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "END_SECONDS", 0.1)
+
+    def silent(container: Container) -> None:
+        container.boot()
+        container.stay()
+
+    with held(silent) as worker, pytest.raises(IsolationUnavailable) as refusal:
+        asyncio.run(worker.run(job(wall_seconds=0.1), None))
+    assert refusal.value.reason == "engine_hung"
+    assert "nothing was heard" in str(refusal.value)
+
+
 def test_input_that_is_never_taken_keeps_to_its_window() -> None:
     def script(container: Container) -> None:
         container.start()

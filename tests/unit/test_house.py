@@ -66,8 +66,8 @@ def test_no_file_names_a_package_registry() -> None:
         for host in REGISTRIES
         if re.search(rb"\b" + re.escape(host).encode() + rb"\b", path.read_bytes())
     ]
-    engine = ".".join(("docker", "io"))  # what Debian calls its package of the engine, which set-up installs
-    assert named == [("tools/setup", engine)]
+    engine = ".".join(("docker", "io"))  # what Debian calls its package of the engine, which these two install
+    assert named == [("deploy/Dockerfile", engine), ("tools/setup", engine)]
 
 
 def test_dataclasses_are_made_one_way() -> None:

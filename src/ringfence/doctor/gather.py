@@ -98,8 +98,9 @@ def engine_sockets(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
 
     A rootless engine's socket belongs to whoever runs it, and gives no more than that user has.
     """
-    named = environ.get("DOCKER_HOST", "").removeprefix("unix://")
-    candidates = dict.fromkeys((*_ENGINE_SOCKETS, *((named,) if named.startswith("/") else ())))
+    addresses = (environ.get("DOCKER_HOST", ""), try_out.engine_url(Path(state_directory(environ).path), environ))
+    named = (address.removeprefix("unix://") for address in addresses)
+    candidates = dict.fromkeys((*_ENGINE_SOCKETS, *(path for path in named if path.startswith("/"))))
     return tuple(path for path in candidates if _is_roots_socket(root / path.lstrip("/")))
 
 

@@ -74,6 +74,14 @@ def engine(home: Path, environ: Mapping[str, str]) -> Tool:
     return Tool(path, f"{version}, image {settings.image} ({digest[:19]})", usable=True)
 
 
+def engine_url(home: Path, environ: Mapping[str, str]) -> str:
+    """Return the address at which a home asks its engine; empty where the engine's command knows it."""
+    try:
+        return engine_settings(home, environ).url or ""
+    except InvalidRequest:
+        return ""
+
+
 def gvisor() -> Tool:
     """Ask `runsc` for its release, and look for the image that boxes under gVisor are made from."""
     try:

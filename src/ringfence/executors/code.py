@@ -263,8 +263,9 @@ def require_isolation(worker: Worker, profile: Profile) -> None:
     """
     seen = isolation_of(worker.sandbox_type, worker.layers)
     if seen < profile.isolation_floor:
+        why = "".join(f": {note}" for note in worker.layers.notes[:1])
         raise IsolationUnavailable(
-            f"the call needs isolation of class {profile.isolation_floor}, and what this machine gives is {seen}",
+            f"the call needs isolation of class {profile.isolation_floor}, and what this machine gives is {seen}{why}",
             fix="`ringfence doctor` says what this machine can do",
         )
 

@@ -176,10 +176,18 @@ def tighten(job: dict[str, Any]) -> None:
     cpu = job.get("cpu_seconds")
     if cpu is not None:
         # the soft limit asks with SIGXCPU, the hard one, a second later, kills
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+        _lower(resource.RLIMIT_CPU, cpu, cpu + 1)
     data = job.get("data_bytes")
     if data is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+        _lower(resource.RLIMIT_DATA, data, data)
+
+
+def _lower(what: int, soft: int, hard: int) -> None:
+    """Set a limit, or leave it where whoever started us has put it lower still."""
+    most = resource.getrlimit(what)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(what, (soft, hard))
 
 
 def _execute(program: Program, args: list[str]) -> int:

@@ -25,7 +25,10 @@ _AT_MOST = {
     Isolation.GVISOR: IsolationLevel.GVISOR,
     Isolation.AIO: IsolationLevel.OS,
 }
-_UNOBSERVED = "leave out `aio_pool`, or accept a box that nobody here observed with security_mode='permissive'"
+_UNOBSERVED = (
+    "leave out `aio_pool`; or, for what is not critical, accept a box that nobody here observed with "
+    "security_mode='permissive'"
+)
 
 
 def kind_for(asked: Isolation, needed: IsolationLevel) -> Isolation:

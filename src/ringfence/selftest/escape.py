@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import replace
-from ringfence.errors import IsolationUnavailable, RingfenceError
+from ringfence.errors import RingfenceError, Unavailable
 from ringfence.isolation.linux.seccomp.numbers import machine_named
 from ringfence.oneline import run
 from ringfence.selftest.corpus import CORPUS
@@ -31,7 +31,7 @@ def try_to_escape(isolation: str, home: Path | None = None, only: Iterable[str] 
     """Try each probe in a box of this kind, and yield how it ended.
 
     Raises:
-        IsolationUnavailable: There is no such box here.
+        Unavailable: There is no such box here.
     """
     wanted = frozenset(only)
 
@@ -53,27 +53,40 @@ def try_to_escape(isolation: str, home: Path | None = None, only: Iterable[str] 
 
     with ExitStack() as last:
         host = last.enter_context(stage())
+        had_one = False
         for probe in CORPUS:
-            if not wanted or probe.name in wanted:
-                yield attempt(probe, host, in_a_box)
+            if wanted and probe.name not in wanted:
+                continue
+            try:
+                tried = attempt(probe, host, in_a_box)
+            except Unavailable as refusal:
+                if not had_one:
+                    raise
+                tried = _untried(probe, refusal)  # what looks like an attack goes to no box that is too weak for it
+            had_one = True
+            yield tried
 
 
 def attempt(probe: Probe, host: Stage, run_it: Run) -> Attempt:
     """Try one probe, wherever `run_it` runs it.
 
     Raises:
-        IsolationUnavailable: There is nowhere to run it.
+        Unavailable: There is nowhere to run it.
     """
     host.noticed()
     given = json.dumps(host.given(dict(machine_named(os.uname().machine).numbers)))
     limits = replace(Limits(wall_seconds=_WALL_SECONDS), **probe.limits)
     try:
         runs = tuple(run_it(probe.text(each), given, limits) for each in (probe.program, probe.again) if each)
-    except IsolationUnavailable:
+    except Unavailable:
         raise
     except RingfenceError as error:
-        return Attempt(probe, Verdict.UNTRIED, f"{error.code} {error.reason}: {error}"[:300])
+        return _untried(probe, error)
     return judge(probe, runs, host.noticed(), host.secret)
+
+
+def _untried(probe: Probe, why: RingfenceError) -> Attempt:
+    return Attempt(probe, Verdict.UNTRIED, f"{why.code} {why.reason}: {why}"[:300])
 
 
 def _seen(result: ExecutionResult) -> Seen:

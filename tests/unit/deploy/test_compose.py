@@ -22,7 +22,8 @@ def merged(*more: str) -> dict[str, Any]:
     files = [DEPLOY / "compose/docker-compose.yml", *(DEPLOY / f"compose/docker-compose.{name}.yml" for name in more)]
     words = [word for file in files for word in ("-f", str(file))]
     done = subprocess.run(
-        [sys.executable, "-m", "podman_compose", *words, "config"],
+        # it asks podman for its version, and for nothing else to merge files: an answer will do where there is none
+        [sys.executable, "-m", "podman_compose", "--podman-path", "/bin/echo", *words, "config"],
         capture_output=True,
         text=True,
         check=False,
@@ -57,6 +58,13 @@ def test_the_network_leads_nowhere_and_the_workspaces_stay() -> None:
 def test_only_who_asks_for_it_hands_out_the_socket_of_the_hosts_engine(more: tuple[str, ...], handed_out: bool) -> None:
     sources = [volume for one in merged(*more)["services"].values() for volume in one.get("volumes", ())]
     assert any("docker.sock:" in volume for volume in sources) is handed_out
+
+
+@pytest.mark.parametrize("more", VARIANTS)
+def test_the_manager_has_an_engines_command_where_it_is_to_use_one(more: tuple[str, ...]) -> None:
+    build = merged(*more)["services"]["sandbox-manager"]["build"]
+    assert build.get("args", []) == (["WITH_ENGINE_COMMAND=yes"] if more else [])
+    assert "${WITH_ENGINE_COMMAND:+" in (DEPLOY / "Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("more", VARIANTS)

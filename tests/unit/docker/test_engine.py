@@ -64,11 +64,13 @@ def test_what_a_container_shares_is_read_off_its_configuration(tmp_path: Path) -
         "State": {"Pid": 7},
         "Image": "1234",  # as podman writes it
         "HostConfig": {"NetworkMode": "none", "PidMode": "host", "IpcMode": "container:x", "UTSMode": ""},
+        "Mounts": [{"Type": "volume", "Destination": "/data"}],
     }
     (tmp_path / "form").write_text(json.dumps([form]))
     seen = engine(tmp_path, f"cat {tmp_path}/form").container("abc")
     assert (seen.pid, seen.image_id) == (7, "sha256:1234")
     assert set(seen.own_namespaces) == {"mnt", "net", "uts", "cgroup"}
+    assert seen.mounted == ("/data",)
 
 
 @pytest.mark.parametrize("said", ["", "[]", "{", '[{"Id": "abc"}]', '[{"Id": 1, "State": {"Pid": "x"}}]'])

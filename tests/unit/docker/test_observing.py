@@ -33,7 +33,9 @@ SEEN = observe.Observation(
     namespaces={**dict.fromkeys(observe.NAMESPACES, "own"), "user": "host"},
 )
 V1 = b"4:memory:/docker/abc\n0::/\n"
-SIGHT = Sight((10, 11), SEEN, SEEN, V1, is_complete=True)
+INIT = replace(SEEN, status={**SEEN.status, "Seccomp_filters": "1"})
+"""It has the engine's filter, and its worker two more."""
+SIGHT = Sight((10, 11), INIT, SEEN, V1, is_complete=True)
 
 
 def test_a_container_with_every_layer_is_taken_and_described() -> None:
@@ -44,8 +46,17 @@ def test_a_container_with_every_layer_is_taken_and_described() -> None:
 
 
 def test_one_of_a_rootless_engine_shares_no_ids_and_is_not_said_to() -> None:
-    own = replace(SEEN, namespaces=dict.fromkeys(observe.NAMESPACES, "own"))
-    assert require_layers(replace(SIGHT, init=own, worker=own), HELLO, HOST).notes == ("said inside",)
+    own = dict.fromkeys(observe.NAMESPACES, "own")
+    rootless = replace(SIGHT, init=replace(INIT, namespaces=own), worker=replace(SEEN, namespaces=own))
+    assert require_layers(rootless, HELLO, HOST).notes == ("said inside",)
+
+
+def test_one_that_claims_more_filters_than_the_kernel_counts_is_refused() -> None:
+    with pytest.raises(IsolationUnavailable, match="filters that it says it has"):
+        require_layers(replace(SIGHT, worker=INIT), HELLO, HOST)
+    assert require_layers(replace(SIGHT, worker=INIT), replace(HELLO, filters=0), HOST).seccomp_filters == 1
+    uncounted = replace(SEEN, status={name: value for name, value in SEEN.status.items() if name != "Seccomp_filters"})
+    assert require_layers(replace(SIGHT, init=uncounted, worker=uncounted), HELLO, HOST).seccomp_filters == 1
 
 
 @pytest.mark.parametrize("who", ["init", "worker"])

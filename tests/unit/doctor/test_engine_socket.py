@@ -49,6 +49,20 @@ def test_one_that_the_environment_names_is_found_and_a_rootless_one_is_not(root:
     assert engine_sockets(root, {"DOCKER_HOST": "unix:///run/mine.sock"}) == ()
 
 
+@pytest.mark.needs("root")
+def test_one_that_ringfence_itself_is_told_to_use_is_found(root: Path) -> None:
+    (root / "run/docker.sock").rename(root / "run/mine.sock")
+    home = root / "home"
+    home.mkdir()
+    assert engine_sockets(root, {"RINGFENCE_HOME": str(home)}) == ()
+    named = {"RINGFENCE_HOME": str(home), "RINGFENCE_DOCKER_URL": "unix:///run/mine.sock"}
+    assert engine_sockets(root, named) == ("/run/mine.sock",)
+    (home / "config.toml").write_text('[docker]\nurl = "unix:///run/mine.sock"\n')
+    assert engine_sockets(root, {"RINGFENCE_HOME": str(home)}) == ("/run/mine.sock",)
+    (home / "config.toml").write_text('[docker]\nurl = "nonsense"\n')  # which another check tells
+    assert engine_sockets(root, {"RINGFENCE_HOME": str(home)}) == ()
+
+
 def test_who_could_become_root_through_it_is_warned() -> None:
     reached = replace(NOBODY, engine_sockets=("/run/docker.sock",))
     assert told(NOBODY).status is Health.OK

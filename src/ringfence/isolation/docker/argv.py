@@ -1,7 +1,8 @@
 """The command line of one container, as a function of what is asked for: every flag that holds a guest is here.
 
-No `--init`: it would be the guest's to signal, and would pass a SIGTERM on to what watches the guest. The first process
-is the worker's own init, which the kernel keeps every guest from killing.
+No init of the engine's, also where it gives one to every container: that would be the guest's to signal, and would pass
+a SIGTERM on to what watches the guest. The first process is the worker's own init, which the kernel keeps every guest
+from killing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _TASKS_OF_A_USER: Final = 1 << 15
 """Of all containers together, and no more than the command can still give; `--pids-limit` is what bounds a guest."""
 _SHM_BYTES: Final = 64 << 20
 _CPUS: Final = 1.0
+_IN_MEMORY: Final = ("/tmp", "/dev/shm", "/home/sandbox")
+"""What a guest may write to beside its workspace."""
 _NOT_FOR_GUESTS: Final = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
 
@@ -111,6 +114,11 @@ def mounts_of(plan: Plan) -> tuple[Mount, ...]:
     )
 
 
+def places_of(plan: Plan) -> frozenset[str]:
+    """Return every place of a container at which something is mounted that was asked for."""
+    return frozenset((*_IN_MEMORY, *(mount.target for mount in mounts_of(plan))))
+
+
 def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     """Return the command that starts the container in the foreground, attached to our pipes."""
     dialect = dialect_of(settings)
@@ -121,6 +129,7 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
         "--interactive",
         "--rm",
         "--pull=never",
+        "--init=false",
         *dialect.run,
         f"--name={plan.name}",
         f"--hostname={plan.name}",
@@ -148,9 +157,9 @@ def run_argv(settings: EngineSettings, plan: Plan) -> tuple[str, ...]:
     if settings.readonly_root:
         words.append("--read-only")
     words += [
-        _tmpfs(dialect, "/tmp", spec.disk_bytes, spec.inodes, "noexec", mode="1777"),
-        _tmpfs(dialect, "/dev/shm", min(_SHM_BYTES, spec.disk_bytes), spec.inodes, "noexec", mode="1777"),
-        _tmpfs(dialect, "/home/sandbox", spec.disk_bytes, spec.inodes, "exec"),
+        _tmpfs(dialect, _IN_MEMORY[0], spec.disk_bytes, spec.inodes, "noexec", mode="1777"),
+        _tmpfs(dialect, _IN_MEMORY[1], min(_SHM_BYTES, spec.disk_bytes), spec.inodes, "noexec", mode="1777"),
+        _tmpfs(dialect, _IN_MEMORY[2], spec.disk_bytes, spec.inodes, "exec"),
         _inputs(dialect, plan),
         _tmpfs(dialect, "/workspace/work", spec.disk_bytes, spec.inodes, "exec"),
         _tmpfs(dialect, "/workspace/artifacts", spec.disk_bytes, spec.inodes, "noexec"),

@@ -17,7 +17,7 @@ from ringfence.capability.limits import Limits
 from ringfence.dataclass import replace
 from ringfence.errors import InternalError, IsolationUnavailable, RuntimeMissing
 from ringfence.isolation.docker import observing, reaper
-from ringfence.isolation.docker.argv import UID, Plan, mounts_of, run_argv
+from ringfence.isolation.docker.argv import UID, Plan, mounts_of, places_of, run_argv
 from ringfence.isolation.docker.carried import carried_python
 from ringfence.isolation.docker.container import Ended, Running, Undertaker, launch
 from ringfence.isolation.docker.engine import PATIENCE_SECONDS, Engine, hung
@@ -192,6 +192,7 @@ class DockerBackend:
     def _observe(self, hello: Hello, running: Running, plan: Plan, argv: tuple[str, ...]) -> Layers:
         container = self._engine.container(plan.name)
         self._require_packages(hello, plan.spec)
+        self._require_bounds(container.mounted, hello, plan)
         made_from = Container(
             image=self._settings.image,
             image_digest=container.image_id,
@@ -214,6 +215,20 @@ class DockerBackend:
             raise IsolationUnavailable(
                 f"packages are installed for Python {ours}, and the image has {hello.python}",
                 fix=f"use an image with Python {ours}, or put the packages into the image",
+            )
+
+    def _require_bounds(self, mounted: tuple[str, ...], hello: Hello, plan: Plan) -> None:
+        """Refuse a container whose guest could write to the disk of the engine, which has no bound for it."""
+        unasked = sorted(set(mounted) - places_of(plan))
+        if unasked:
+            raise IsolationUnavailable(
+                f"the container has directories of the engine's machine unasked for: {', '.join(unasked)[:300]}",
+                fix=f"use an image without VOLUME instead of {self._settings.image}, and an engine that adds no mounts",
+            )
+        if not self._settings.readonly_root and not hello.landlock_abi:
+            raise IsolationUnavailable(
+                "the image may be written, and without Landlock nothing bounds how much of the engine's disk",
+                fix="leave out `readonly_root = false`, or use a kernel with Landlock and no gVisor",
             )
 
     def _give_back(self, running: Running) -> None:

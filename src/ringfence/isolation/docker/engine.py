@@ -32,6 +32,8 @@ class Container:
     image_id: str
     own_namespaces: tuple[str, ...] = ()
     """Which namespaces the engine says it made for it."""
+    mounted: tuple[str, ...] = ()
+    """Where the engine says that it mounted directories of its machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Engine:
                 int(form["State"]["Pid"]),
                 _with_algorithm(str(form["Image"])),
                 _namespaces(form["HostConfig"]),
+                tuple(str(mount["Destination"]) for mount in form["Mounts"] or ()),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise IsolationUnavailable(f"the container engine describes {name} without {error}") from error

@@ -23,7 +23,8 @@ from ringfence.outcome import Layers
 
 NOT_OBSERVED: Final = (
     "no cgroup of this machine is the container's, so nobody here saw the layers of this box: its engine is elsewhere, "
-    "or makes none and bounds neither memory nor processes; what was asked for is in `argv`"
+    "or makes none and bounds neither memory nor processes, or Ringfence has a pid namespace of its own; what was "
+    "asked for is in `argv`"
 )
 NO_USER_NAMESPACE: Final = "the container shares this machine's user ids: its user 1000 is the machine's"
 NAMESPACES_TOLD: Final = (
@@ -50,12 +51,18 @@ def require_layers(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layer
     """Return what this machine's kernel says about a container.
 
     Raises:
-        IsolationUnavailable: The kernel does not report every layer that a container has to have.
+        IsolationUnavailable: The kernel does not report every layer that a container has to have, or says that it has.
     """
     missing = tuple(dict.fromkeys((*missing_layers(sight.init, host), *missing_layers(sight.worker, host))))
+    if _filters(sight.worker) - _filters(sight.init) < hello.filters and "Seccomp_filters" in sight.worker.status:
+        missing = (*missing, "the filters that it says it has")
     if missing:
         raise IsolationUnavailable(f"the container came up without {', '.join(missing)}; nothing ran in it")
     return describe(sight, hello, host)
+
+
+def _filters(seen: observe.Observation) -> int:
+    return int(seen.status.get("Seccomp_filters", 1))
 
 
 def of_gvisor(container: engine.Container, hello: Hello, host: Mapping[str, str]) -> Layers:
@@ -138,7 +145,7 @@ def describe(sight: Sight, hello: Hello, host: Mapping[str, str]) -> Layers:
         namespaces=own,
         capabilities_empty=True,
         no_new_privs=True,
-        seccomp_filters=int(sight.worker.status.get("Seccomp_filters", 1)),
+        seccomp_filters=_filters(sight.worker),
         landlock_abi=hello.landlock_abi,
         cgroup=kind,
         host_uid=int(sight.worker.status["Uid"].split("\t")[0]),

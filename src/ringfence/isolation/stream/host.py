@@ -188,8 +188,16 @@ class StreamWorker:
 
         Raises:
             WorkerLost: The guest never started, so another worker may take the job.
+            IsolationUnavailable: Nobody knows whether it did.
         """
         farewell = self._farewell
+        if self._killed_by == "wall_timeout" and farewell is None and not self._has_started:
+            # a guest that takes too long has an init that answers; who is silent altogether is not the program
+            raise IsolationUnavailable(
+                f"nothing was heard of {self.sandbox_id} since it was given its job, not even when its time was over",
+                reason="engine_hung",
+                fix="look at the engine's own log; restart it if it hangs",
+            )
         if self._killed_by is None and not self._has_started:
             raise WorkerLost("the container ended before it started the job")
         exit_code, signal_number = seen_by_the_kernel(None if farewell is None else farewell.wait_status)

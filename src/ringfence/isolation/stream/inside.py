@@ -119,6 +119,8 @@ def _furnish(setup: dict[str, Any]) -> list[str]:
     for path in AREAS[:2]:
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             raise Refused("no_workspace", f"{path} cannot be written")
+    if not all(0 < os.statvfs(path).f_files <= setup["inodes"] for path in AREAS[:2]):
+        notes.append("no_inodes")
     for says, where in _ALIASES:
         if not os.path.lexists(where):
             try:

@@ -19,7 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-WRITABLE = ("/workspace/work", "/workspace/artifacts", "/tmp", "/var/tmp", "/dev/shm")
+WRITABLE = ("/workspace/work", "/workspace/artifacts", "/tmp", "/dev/shm")
+"""All of them bounded; `/var/tmp` is not, where it is a directory of the image and no other name of `/tmp`."""
 _QUEUED_SIGNALS = 1024
 _FILTERS = 2
 

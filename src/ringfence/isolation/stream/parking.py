@@ -48,6 +48,7 @@ _NOTES = {
     "no_landlock": "no Landlock in this container: only its mounts keep the rest of it from being written",
     "no_filter": "no system call filter of ours in this container: only its engine's",
     "oom_score": "when memory is short in this container, its init may be killed instead of the program",
+    "no_inodes": "the number of files is not limited in this container, but by its memory",
     "no_alias": "the image has no /output, /workspace/output, /workspace/code or /workspace/data",
     "no_home": "the image has no home directory that can be written: HOME is the temporary directory",
 }
@@ -159,6 +160,7 @@ def _setup(spec: WorkerSpec, *, session: bool, guest_id: int | None) -> dict[str
         "node": parked_node,
         "open_files": spec.open_files,
         "file_bytes": spec.file_bytes,
+        "inodes": spec.inodes,
         "filters": {machine: _filters(machine) for machine in _MACHINES},
         "session": session,
         "guest_id": guest_id,
@@ -212,7 +214,10 @@ def _failure(payload: bytes) -> Exception:
         case "not_first" | "no_workspace":
             return IsolationUnavailable(why, fix="use the image and the engine options of the manual")
         case "exposed":
-            return IsolationUnavailable(f"the guest could speak for its init: {why}")
+            return IsolationUnavailable(
+                f"the guest could speak for its init: {why}",
+                fix='if the engine starts its containers in gVisor, say so: `runtime = "runsc"` under [docker]',
+            )
         case _:
             return InternalError(f"the container could not be sealed ({stage}): {why}")
 

@@ -226,7 +226,7 @@ def hello_of(spec: WorkerSpec) -> Hello:
 
 @pytest.mark.needs("bwrap")
 def test_a_container_says_how_it_is_sealed() -> None:
-    hello = hello_of(WorkerSpec())
+    hello = hello_of(WorkerSpec(inodes=1 << 60))  # of what this box is made with, nothing bounds the number of files
     assert (hello.filters, hello.notes) == (2, ())
     assert hello.landlock_abi > 0
 
@@ -237,8 +237,9 @@ def test_what_a_container_lacks_is_said_and_not_passed_over(monkeypatch: pytest.
     monkeypatch.setattr(parking, "_filters", lambda _: [])
     hello = hello_of(WorkerSpec())
     assert (hello.landlock_abi, hello.filters) == (0, 0)
-    assert len(hello.notes) == 2
+    assert len(hello.notes) == 3
     assert all("container" in note for note in hello.notes)
+    assert "the number of files is not limited" in " ".join(hello.notes)
 
 
 @pytest.mark.needs("bwrap")
