@@ -74,6 +74,8 @@ class Case:
     consent: Consent | None = None
     tainted: Tainted | None = None
     """What untrusted content the call comes after."""
+    session_id: str | None = None
+    """Whose files are meant, where the operation does not say so itself."""
 
 
 Rule = Callable[[Case], Answer | None]
@@ -344,7 +346,7 @@ def _consented(case: Case, least: Source, why: str) -> Answer:
     given = case.consent
     if given is not None and given.expires_at_ms is not None and case.now_ms >= given.expires_at_ms:
         return Answer("consent", _ASK, Denied.code, "consent_expired", f"{why}; the consent given has expired")
-    if given is not None and given.request_hash and given.request_hash != request_hash(case.operation):
+    if given is not None and given.request_hash and given.request_hash != _request_hash(case):
         return Answer("consent", _ASK, Denied.code, "consent_mismatch", f"{why}; the consent is for another request")
     return Answer("consent", _ASK, Denied.code, "consent_required", why)
 
@@ -362,9 +364,13 @@ def _agreed(case: Case, least: Source) -> bool:
         named = given.request_hash
         if given.source is Source.CALL and not named:
             continue  # a person's word for a call names the call
-        if not named or named == request_hash(case.operation):
+        if not named or named == _request_hash(case):
             return True
     return False
+
+
+def _request_hash(case: Case) -> str:
+    return request_hash(case.operation, case.session_id)
 
 
 def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:

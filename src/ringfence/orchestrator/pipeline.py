@@ -188,7 +188,8 @@ class Orchestrator:
                 profile, operation, session_id, correlation, names.exec_id, now_ms, stays_open=attached is not None
             )
         began = perf_counter_ns()
-        verdict = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent, tainted=standing.judged_by)
+        judged_by: dict[str, Any] = {"consent": consent, "tainted": standing.judged_by, "session_id": session_id}
+        verdict = self._guard.validate(profile, operation, now_ms=now_ms, **judged_by)
         timings = {"profile_build_us": built_us, "guard_validate_us": (perf_counter_ns() - began) // 1000}
         least = isolation_for(profile, operation, verdict.risk).least
         begun = records.begin(
@@ -242,9 +243,7 @@ class Orchestrator:
         async def still_allowed() -> None:
             if still_granted is not None:
                 await asyncio.to_thread(still_granted)
-            now_ms = self._clock.now_ms()
-            again = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent, tainted=standing.judged_by)
-            again.require_allowed()
+            self._guard.validate(profile, operation, now_ms=self._clock.now_ms(), **judged_by).require_allowed()
 
         try:
             outcome = await self._recorded(executor, ctx, operation, beginning, still_allowed)

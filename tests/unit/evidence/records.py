@@ -91,7 +91,7 @@ class Archive:
             **common,
             **decided.voices(profile),
             "risk": decided.risks(verdict.risk, verdict.declared, verdict.assessed),
-            "consent": decided.consented(consent, profile, operation),
+            "consent": decided.consented(consent, profile, operation, None),
         }
         if granted is None and profile.expires_at is not None:
             members["expires_at_ms"] = profile.expires_at
