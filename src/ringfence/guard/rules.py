@@ -43,21 +43,18 @@ _YES = {
 }
 WIDEST, HIGHEST = 1920, 1080
 _TO_HOSTS = ("net_http", "browser_nav")
-# by these, `ls` of a script is whatever their author put there, or another script is read before it
+# by these, `ls` of a script is whatever their author put there, another script is read before it, or a program that is
+# on the list starts one that is not
 _CHOOSING_PROGRAMS = frozenset(
     {
-        "PATH",
-        "BASH_ENV",
-        "ENV",
-        "SHELLOPTS",
-        "BASHOPTS",
-        "PS4",
-        "PROMPT_COMMAND",
-        "LD_PRELOAD",
-        "LD_LIBRARY_PATH",
-        "LD_AUDIT",
+        *("PATH", "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "IFS", "BASH_LOADABLES_PATH"),
+        *("GIT_ASKPASS", "GIT_EDITOR", "GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_PROXY_COMMAND"),
+        *("GIT_SEQUENCE_EDITOR", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_TEMPLATE_DIR", "SSH_ASKPASS", "RSYNC_RSH"),
+        *("PAGER", "MANPAGER", "LESSOPEN", "LESSCLOSE", "EDITOR", "VISUAL", "FCEDIT", "BROWSER"),
+        *("TAR_OPTIONS", "MAKEFLAGS", "GNUMAKEFLAGS", "MAKEFILES"),
     }
 )
+_CHOOSING_PREFIXES = ("LD_", "GIT_CONFIG")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +254,9 @@ def commands(case: Case) -> Answer | None:
         return None
     from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 
-    changing = sorted(_CHOOSING_PROGRAMS.intersection(operation.env))
+    changing = sorted(
+        name for name in operation.env if name in _CHOOSING_PROGRAMS or name.startswith(_CHOOSING_PREFIXES)
+    )
     if changing == [shell_start.VARIABLE] and shell_start.is_ours(operation):
         changing = []
     if changing:
