@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
+from ringfence import operation as operations
 from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
+from ringfence.capability.limits import check_limits
 from ringfence.dataclass import replace
 from ringfence.errors import (
     CapabilityBlocked,
@@ -31,7 +33,6 @@ from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
-from ringfence.orchestrator.checking import check_limits, check_operation
 from ringfence.orchestrator.standing import NOT_ASKED, Standing
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
 from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, StillGranted, Taints
@@ -406,3 +407,31 @@ def _status_of(error: RingfenceError) -> Status:
             return Status.DENIED
         case _:
             return Status.ERROR
+
+
+def check_operation(operation: Operation) -> None:
+    """Refuse what could not be carried out exactly as written.
+
+    Raises:
+        InvalidRequest: Naming what is wrong.
+    """
+    if not isinstance(operation, CodeRun):
+        from ringfence.operation import form  # not at the top: most calls run code
+
+        form.check(operation)  # type: ignore[arg-type]  # which refuses what is none of its kinds
+        return
+    operations.check(operation)
+    if operation.files or operation.inputs:
+        _check_names(operation)
+
+
+def _check_names(operation: CodeRun) -> None:
+    """Refuse names of files that could not be placed exactly so.
+
+    Raises:
+        InvalidRequest: Naming the path.
+    """
+    from ringfence.workspaces import place  # not at the top: most runs bring no files
+
+    place.check_names(operation.files, under="work")
+    place.check_names(operation.inputs, under="inputs")
