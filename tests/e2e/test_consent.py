@@ -30,7 +30,8 @@ CRITICAL = "policies: {tools: {code_run: {risk_level: critical}}}\n"
 
 
 def for_this(operation: Any, **more: Any) -> Consent:
-    return Consent(Source.CALL, request_hash(operation), **{"expires_at_ms": NEVER, "approver": "ann", **more})
+    named = request_hash(operation, more.pop("session_id", "s"))
+    return Consent(Source.CALL, named, **{"expires_at_ms": NEVER, "approver": "ann", **more})
 
 
 async def run(home: Path, policy: str, operation: Any, consent: Consent | None) -> str:
@@ -66,6 +67,7 @@ async def run(home: Path, policy: str, operation: Any, consent: Consent | None) 
         *((ASKING, operation, for_this(operation), "ran: call") for operation in (CODE, WRITE, PROGRAM)),
         (ASKING, CODE, for_this(CHANGED), "consent_mismatch"),
         (ASKING, WRITE, for_this(ANOTHER), "consent_mismatch"),
+        *((ASKING, each, for_this(each, session_id="other"), "consent_mismatch") for each in (WRITE, PROGRAM)),
         (ASKING, PROGRAM, for_this(ProcExec("true", ("x",))), "consent_mismatch"),
         (ASKING, CODE, for_this(CODE, expires_at_ms=1), "consent_expired"),
         (ASKING, CODE, Consent(Source.CALL), "consent_required"),

@@ -318,6 +318,35 @@ async def test_a_grant_that_ends_while_its_call_waits_for_a_place_runs_nothing(
 
 
 @pytest.mark.needs("biscuit")
+async def test_a_grant_for_one_deployment_is_taken_by_the_one_of_that_name(
+    desk: Callable[..., str], tmp_path: Path
+) -> None:
+    async def becomes(token: str) -> str:
+        async with SandboxManager(home=tmp_path) as manager, manager.under(token, call_id="c1") as governed:
+            try:
+                return str((await governed.execute_code("python", "print(1)")).status)
+            except Denied as refused:
+                return refused.reason
+
+    assert await becomes(issued(desk, "--audience", "site-a")) == "audience_mismatch"  # it has no name yet
+    (tmp_path / "config.toml").write_text('[grants]\naudience = "site-a"\n')
+    here, elsewhere = issued(desk, "--audience", "site-a"), issued(desk, "--audience", "site-b")
+    assert desk("grant", "inspect", here).split()[:2] == ["good", "true"]
+    with pytest.raises(subprocess.CalledProcessError) as bad:
+        desk("grant", "inspect", elsewhere)
+    assert bad.value.returncode == 3
+    assert "audience_mismatch" in bad.value.stdout
+    assert [await becomes(token) for token in (here, elsewhere, issued(desk))] == [
+        "succeeded", "audience_mismatch", "succeeded",
+    ]  # fmt: skip
+    for wrong in ("audience = 5", 'audience = ""', 'name = "site-a"'):
+        (tmp_path / "config.toml").write_text(f"[grants]\n{wrong}\n")
+        with pytest.raises(InvalidRequest) as refused:
+            await becomes(here)
+        assert refused.value.reason == "invalid_config"
+
+
+@pytest.mark.needs("biscuit")
 async def test_a_grant_never_widens_the_policy(desk: Callable[..., str], tmp_path: Path) -> None:
     token = issued(desk)
     policy = tmp_path / "policy.yaml"

@@ -26,7 +26,7 @@ from tests.unit.grants.desk import CALL, Desk, StillClock, another
 from ringfence.authority.narrowing import Narrowing, read_narrowing
 from ringfence.capability.budget import Budget
 from ringfence.capability.canonical import canonical
-from ringfence.errors import Denied, RingfenceError
+from ringfence.errors import Denied, InvalidRequest, RingfenceError
 from ringfence.errors.table import TABLE
 from ringfence.grants.biscuit import MAX_CHARACTERS
 
@@ -283,8 +283,12 @@ def _multiplying(step: int) -> tuple[dict[str, Any], ...]:
 def test_narrowings_that_multiply_are_refused_before_they_are_worked_out(desk: Desk) -> None:
     # 64 of a kind, seven times over, are 64**7: whoever holds a grant could have a host think about it for ever
     token = desk.token()
+    once = read_narrowing({"capabilities": list(_multiplying(0))})
+    with pytest.raises(InvalidRequest) as told:  # whoever narrows with our own tool is told at once
+        desk.codec.attenuate(desk.codec.attenuate(token, once), read_narrowing({"capabilities": list(_multiplying(1))}))
+    assert told.value.reason == "invalid_capability"
     for step in range(7):
-        token = desk.codec.attenuate(token, read_narrowing({"capabilities": list(_multiplying(step))}))
+        token = appended(desk, token, NARROW, fact({"capabilities": list(_multiplying(step))}))
     assert refused(desk, token) == "bad_token"
 
 

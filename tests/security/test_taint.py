@@ -192,9 +192,10 @@ async def test_every_way_out_is_the_policys_to_name(
 
 async def test_a_person_can_agree_to_the_very_call_and_to_nothing_else(house: House, houses: Houses) -> None:
     await house.do(READ)
-    for useless in (Consent(Source.SESSION), Consent(Source.POLICY), Consent(Source.CALL, request_hash(READ))):
+    named = [request_hash(READ, "s1"), request_hash(SEND, "s2"), request_hash(SEND)]
+    for useless in (Consent(Source.SESSION), Consent(Source.POLICY), *(Consent(Source.CALL, name) for name in named)):
         assert (await house.refusal(SEND, consent=useless)).reason == "consent_required"
-    await house.do(SEND, consent=Consent(Source.CALL, request_hash(SEND)))
+    await house.do(SEND, consent=Consent(Source.CALL, request_hash(SEND, "s1")))
     assert houses.server.requests[-1][1].endswith(b"what was read")
 
 

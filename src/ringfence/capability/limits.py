@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from ringfence.dataclass import dataclass, fields
+from ringfence.errors import InvalidRequest
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -78,3 +79,35 @@ def too_much(changed: tuple[int, int], most: tuple[int, int]) -> str:
     """Tell by how much the paths and bytes that a run changed are more than it may change."""
     pairs = zip(changed, most, ("paths", "bytes"), strict=True)
     return " and ".join(f"it changes {had} {what}, where {may} are allowed" for had, may, what in pairs if had > may)
+
+
+def check_limits(limits: Limits) -> None:
+    """Refuse limits that are not numbers, not positive, below the system's floor or above its ceiling.
+
+    Raises:
+        InvalidRequest: Naming the limit.
+    """
+    for name, kinds, least, most in _BOUNDS:
+        value = getattr(limits, name)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise InvalidRequest(f"{name} must be a number, not {value!r}", reason="invalid_limit")
+        # written so that NaN fails too
+        if not value > 0:
+            raise InvalidRequest(f"{name} must be greater than 0, not {value}", reason="invalid_limit")
+        if value < least:
+            raise InvalidRequest(f"{name} must be at least {least}, not {value}", reason="invalid_limit")
+        if value > most:
+            raise InvalidRequest(
+                f"{name} of {value} is beyond the system's ceiling of {most}", reason="limit_exceeds_ceiling"
+            )
+
+
+_BOUNDS = tuple(
+    (
+        field.name,
+        (int, float) if isinstance(field.default, float) else (int,),
+        SYSTEM_FLOOR.get(field.name, 0),
+        getattr(SYSTEM_CEILING, field.name),
+    )
+    for field in fields(Limits)
+)

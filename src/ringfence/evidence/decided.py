@@ -47,7 +47,7 @@ def risks(verdict: Verdict) -> dict[str, Any]:
     return found
 
 
-def consented(given: Consent | None, profile: Profile, operation: Operation) -> dict[str, Any]:
+def consented(given: Consent | None, profile: Profile, operation: Operation, session_id: str | None) -> dict[str, Any]:
     """Return the `consent` member: who agreed, and whether a consent that names a request names this one.
 
     What a policy's mode agrees to beforehand is found again from the policy; what somebody gave is marked `given`.
@@ -64,7 +64,7 @@ def consented(given: Consent | None, profile: Profile, operation: Operation) -> 
         members["approver"] = given.approver
     if given.request_hash:
         members["request_hash"] = given.request_hash
-        members["fits"] = given.request_hash == request_hash(operation)
+        members["fits"] = given.request_hash == request_hash(operation, session_id)
     return members
 
 

@@ -128,7 +128,7 @@ def begin(
         members["image"] = manifest.runtime.image  # what it asked for; `backend` says what it got
     if tainted is not None:  # nothing in it: the policy asks, and nobody was marked
         members["tainted"] = dict(tainted)
-    agreed = decided.consented(consent, profile, operation)
+    agreed = decided.consented(consent, profile, operation, session_id)
     if agreed:
         members["consent"] = agreed
     if profile.expires_at is not None and (profile.sources is None or profile.sources.grant is None):

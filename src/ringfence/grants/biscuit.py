@@ -61,9 +61,10 @@ class BiscuitCodec:
 
         Raises:
             Denied: It is no token, or not as it was signed.
-            InvalidRequest: The narrowing makes it longer than tokens may be.
+            InvalidRequest: The narrowing makes it longer than tokens may be, or more than can be worked out.
         """
         read_narrowing(narrowing.to_json())
+        narrowing.of(self.peek(token).grant)
         biscuit = self._verified(token, self._claimed_key(token))
         if biscuit.block_count() >= MAX_BLOCKS:
             raise InvalidRequest(f"a grant is narrowed at most {MAX_BLOCKS - 1} times", reason="too_large")

@@ -58,16 +58,18 @@ def needed(profile: Profile, declared: RiskLevel) -> tuple[Source | None, str]:
     return None, ""
 
 
-def request_hash(operation: Operation) -> str:
-    """Return what a consent for exactly this operation names."""
+def request_hash(operation: Operation, session_id: str | None = None) -> str:
+    """Return what a consent for exactly this operation names, in the session whose files are meant by it."""
     from ringfence.operation.form import summary, to_json
 
     if isinstance(operation, CodeRun):
         return digest(_form_of(operation))
+    # `work/a` of one project is another file than that of the next, and code names its session itself
+    meant = {"session_id": session_id} if session_id else {}
     try:
-        return digest(to_json(operation))  # type: ignore[arg-type]
+        return digest({**to_json(operation), **meant})  # type: ignore[arg-type]
     except (AttributeError, KeyError):
-        return digest({"op": operation.kind, "need": summary(operation)})
+        return digest({"op": operation.kind, "need": summary(operation), **meant})
 
 
 def _form_of(operation: CodeRun) -> dict[str, Any]:

@@ -43,12 +43,13 @@ class PolicyGuard:
         now_ms: int,
         consent: Consent | None = None,
         tainted: Tainted | None = None,
+        session_id: str | None = None,
     ) -> Verdict:
         """Ask every rule; the strictest answer wins, and all of them are kept."""
         declared = declared_risk(profile)
         assessed = self._assess(operation.code, operation.language) if isinstance(operation, CodeRun) else None
         risk = declared if assessed is None else max(declared, assessed.level)
-        case = Case(profile, operation, now_ms, risk, declared, consent, tainted)
+        case = Case(profile, operation, now_ms, risk, declared, consent, tainted, session_id)
         answers = [answer for rule in self._rules if (answer := _ask(rule, case)) is not None]
         if assessed is None:
             return Verdict(tuple(answers), risk, declared)

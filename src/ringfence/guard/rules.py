@@ -43,21 +43,18 @@ _YES = {
 }
 WIDEST, HIGHEST = 1920, 1080
 _TO_HOSTS = ("net_http", "browser_nav")
-# by these, `ls` of a script is whatever their author put there, or another script is read before it
+# by these, `ls` of a script is whatever their author put there, another script is read before it, or a program that is
+# on the list starts one that is not
 _CHOOSING_PROGRAMS = frozenset(
     {
-        "PATH",
-        "BASH_ENV",
-        "ENV",
-        "SHELLOPTS",
-        "BASHOPTS",
-        "PS4",
-        "PROMPT_COMMAND",
-        "LD_PRELOAD",
-        "LD_LIBRARY_PATH",
-        "LD_AUDIT",
+        *("PATH", "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "IFS", "BASH_LOADABLES_PATH"),
+        *("GIT_ASKPASS", "GIT_EDITOR", "GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_PROXY_COMMAND"),
+        *("GIT_SEQUENCE_EDITOR", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_TEMPLATE_DIR", "SSH_ASKPASS", "RSYNC_RSH"),
+        *("PAGER", "MANPAGER", "LESSOPEN", "LESSCLOSE", "EDITOR", "VISUAL", "FCEDIT", "BROWSER"),
+        *("TAR_OPTIONS", "MAKEFLAGS", "GNUMAKEFLAGS", "MAKEFILES"),
     }
 )
+_CHOOSING_PREFIXES = ("LD_", "GIT_CONFIG")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +71,8 @@ class Case:
     consent: Consent | None = None
     tainted: Tainted | None = None
     """What untrusted content the call comes after."""
+    session_id: str | None = None
+    """Whose files are meant, where the operation does not say so itself."""
 
 
 Rule = Callable[[Case], Answer | None]
@@ -255,7 +254,9 @@ def commands(case: Case) -> Answer | None:
         return None
     from ringfence.risk.shell import CommandLists, CommandVerdict, judge_command
 
-    changing = sorted(_CHOOSING_PROGRAMS.intersection(operation.env))
+    changing = sorted(
+        name for name in operation.env if name in _CHOOSING_PROGRAMS or name.startswith(_CHOOSING_PREFIXES)
+    )
     if changing == [shell_start.VARIABLE] and shell_start.is_ours(operation):
         changing = []
     if changing:
@@ -344,7 +345,7 @@ def _consented(case: Case, least: Source, why: str) -> Answer:
     given = case.consent
     if given is not None and given.expires_at_ms is not None and case.now_ms >= given.expires_at_ms:
         return Answer("consent", _ASK, Denied.code, "consent_expired", f"{why}; the consent given has expired")
-    if given is not None and given.request_hash and given.request_hash != request_hash(case.operation):
+    if given is not None and given.request_hash and given.request_hash != _request_hash(case):
         return Answer("consent", _ASK, Denied.code, "consent_mismatch", f"{why}; the consent is for another request")
     return Answer("consent", _ASK, Denied.code, "consent_required", why)
 
@@ -362,9 +363,13 @@ def _agreed(case: Case, least: Source) -> bool:
         named = given.request_hash
         if given.source is Source.CALL and not named:
             continue  # a person's word for a call names the call
-        if not named or named == request_hash(case.operation):
+        if not named or named == _request_hash(case):
             return True
     return False
+
+
+def _request_hash(case: Case) -> str:
+    return request_hash(case.operation, case.session_id)
 
 
 def _closed_port(operation: Operation, allowed: Capabilities) -> int | None:

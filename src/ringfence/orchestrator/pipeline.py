@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
 
+from ringfence import operation as operations
 from ringfence.authority.policy import BUILT_IN
 from ringfence.authority.profile import Profile
 from ringfence.capability.budget import INHERITED
+from ringfence.capability.limits import check_limits
 from ringfence.dataclass import replace
 from ringfence.errors import (
     CapabilityBlocked,
@@ -31,7 +33,6 @@ from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
-from ringfence.orchestrator.checking import check_limits, check_operation
 from ringfence.orchestrator.standing import NOT_ASKED, Standing
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
 from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, StillGranted, Taints
@@ -188,7 +189,8 @@ class Orchestrator:
                 profile, operation, session_id, correlation, names.exec_id, now_ms, stays_open=attached is not None
             )
         began = perf_counter_ns()
-        verdict = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent, tainted=standing.judged_by)
+        judged_by: dict[str, Any] = {"consent": consent, "tainted": standing.judged_by, "session_id": session_id}
+        verdict = self._guard.validate(profile, operation, now_ms=now_ms, **judged_by)
         timings = {"profile_build_us": built_us, "guard_validate_us": (perf_counter_ns() - began) // 1000}
         least = isolation_for(profile, operation, verdict.risk).least
         begun = records.begin(
@@ -242,9 +244,7 @@ class Orchestrator:
         async def still_allowed() -> None:
             if still_granted is not None:
                 await asyncio.to_thread(still_granted)
-            now_ms = self._clock.now_ms()
-            again = self._guard.validate(profile, operation, now_ms=now_ms, consent=consent, tainted=standing.judged_by)
-            again.require_allowed()
+            self._guard.validate(profile, operation, now_ms=self._clock.now_ms(), **judged_by).require_allowed()
 
         try:
             outcome = await self._recorded(executor, ctx, operation, beginning, still_allowed)
@@ -407,3 +407,31 @@ def _status_of(error: RingfenceError) -> Status:
             return Status.DENIED
         case _:
             return Status.ERROR
+
+
+def check_operation(operation: Operation) -> None:
+    """Refuse what could not be carried out exactly as written.
+
+    Raises:
+        InvalidRequest: Naming what is wrong.
+    """
+    if not isinstance(operation, CodeRun):
+        from ringfence.operation import form  # not at the top: most calls run code
+
+        form.check(operation)  # type: ignore[arg-type]  # which refuses what is none of its kinds
+        return
+    operations.check(operation)
+    if operation.files or operation.inputs:
+        _check_names(operation)
+
+
+def _check_names(operation: CodeRun) -> None:
+    """Refuse names of files that could not be placed exactly so.
+
+    Raises:
+        InvalidRequest: Naming the path.
+    """
+    from ringfence.workspaces import place  # not at the top: most runs bring no files
+
+    place.check_names(operation.files, under="work")
+    place.check_names(operation.inputs, under="inputs")

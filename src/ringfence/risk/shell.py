@@ -106,7 +106,10 @@ def judge_argv(argv: tuple[str, ...], lists: CommandLists) -> CommandJudgement:
 class _Judge:
     def __init__(self, lists: CommandLists) -> None:
         self.findings: list[CommandFinding] = []
-        self._denied = [_rule(entry) for entry in lists.denied]
+        # by its program: a list of hundreds must not cost a look at each of them for every word of a script
+        self._denied: dict[str, list[_Rule]] = {}
+        for rule in map(_rule, lists.denied):
+            self._denied.setdefault(rule.program, []).append(rule)
         self._allowed = None if lists.allowed is None else [_rule(entry) for entry in lists.allowed]
         self._judged = 0
         self._broken = False
@@ -169,7 +172,7 @@ class _Judge:
         if name is None:
             self._unknown(subject, "the command itself is known only when it runs", command.line)
             return
-        for rule in self._denied:
+        for rule in self._denials_of(name):
             if rule.match(command.argv) is None:
                 self._unknown(subject, f"may be {rule.text!r}: arguments are known only when it runs", command.line)
         self._judge_denial(command)
@@ -177,9 +180,17 @@ class _Judge:
         self._judge_allowance(command, script, subject, name)
 
     def _judge_denial(self, command: Command) -> None:
-        for rule in self._denied:
+        for rule in self._denials_of(command.name):
             if rule.match(command.argv):
                 self._add(CommandVerdict.DENIED, _shown(command), f"{rule.text!r} is denied", rule.text, command.line)
+
+    def _denials_of(self, name: str | None) -> list[_Rule]:
+        """Return what is denied of a program, by whatever path and under each of its names."""
+        if not name or not self._denied:
+            return []
+        program = program_of(name)
+        names = dict.fromkeys((program, _SAME_PROGRAM.get(program, program), family_of(program)))
+        return [rule for each in names for rule in self._denied.get(each, ())]
 
     def _judge_arguments(self, command: Command, subject: str) -> None:
         for word in command.argv[1:]:
@@ -253,13 +264,15 @@ class _Rule:
         """Whether it names more than a program."""
         return bool(self._words)
 
+    @property
+    def program(self) -> str:
+        """Which program it is about."""
+        return program_of(self._name)
+
     def match(self, argv: tuple[str | None, ...]) -> bool | None:
-        """Whether a denied command is run, by whatever path and order; None if that depends on unknown words."""
-        if not self._is_denied_program(argv[0]):
-            return False
+        """Whether its program is run with all its words, in any order; None if that depends on unknown ones."""
         given = argv[1:]
-        missing = self._missing(given)
-        if not missing:
+        if not self._missing(given):
             return True
         return None if None in given else False
 
@@ -273,13 +286,6 @@ class _Rule:
     def is_program_of(self, argv: tuple[str | None, ...]) -> bool:
         """Whether the program has this name, under any path."""
         return argv[0] is not None and program_of(argv[0]) == program_of(self._name)
-
-    def _is_denied_program(self, word: str | None) -> bool:
-        if word is None or not self._name:
-            return False
-        program = program_of(word)
-        wanted = program_of(self._name)
-        return wanted in (program, _SAME_PROGRAM.get(program), family_of(program))
 
     def _missing(self, given: tuple[str | None, ...]) -> bool:
         program = program_of(self._name)

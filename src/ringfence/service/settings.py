@@ -15,7 +15,8 @@ from ringfence.authority.profile import Isolation
 from ringfence.dataclass import dataclass, replace
 from ringfence.errors import InvalidRequest
 
-OTHER_SECTIONS: Final = frozenset({"docker", "net", "observe", "workspace"})
+_OF_THE_HOME: Final = ("docker", "evidence", "grants", "net", "workspace")
+OTHER_SECTIONS: Final = (*_OF_THE_HOME, "observe")
 """Sections of the file that other parts read."""
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}\Z")
@@ -108,7 +109,7 @@ def read_settings(path: Path, *, must_exist: bool, environment: Mapping[str, str
         written = {}
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}", reason="invalid_config") from None
-    for section in ("docker", "net", "workspace"):
+    for section in _OF_THE_HOME:
         if must_exist and section in written:
             raise _wrong(str(path), section, "belongs into the home's config.toml, which every run of the home reads")
     return settings_from(written, str(path), environment)

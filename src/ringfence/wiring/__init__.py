@@ -278,8 +278,10 @@ def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
 
     Raises:
         Unavailable: The token library is not installed.
+        InvalidRequest: The name of the deployment is not written as it should be.
     """
     from ringfence.grants.biscuit import BiscuitCodec
+    from ringfence.grants.deployment import audience_of
     from ringfence.grants.door import GrantDoor
     from ringfence.grants.keyring import KeyRing
     from ringfence.grants.revocations import RevocationFile
@@ -289,7 +291,7 @@ def make_grant_door(home: Path, database: Database, clock: Clock) -> GrantDoor:
     codec, calls, revocations = BiscuitCodec(), CallsInDatabase(database, clock), RevocationFile(home, clock)
     keys = KeyRing(home, codec, clock, revocations)
     verifier = GrantVerifier(codec=codec, find_key=keys.find, revocations=revocations, calls=calls, clock=clock)
-    return GrantDoor(verifier, calls)
+    return GrantDoor(verifier, calls, audience_of(home))
 
 
 def make_executors(

@@ -395,6 +395,16 @@ def test_without_a_word_about_files_a_call_has_those_of_the_workspace_and_no_oth
     assert none.get("fs.write", {"value": []})["value"] == []
 
 
+def test_what_is_judged_is_written_once(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # one reader takes the first of two, another the last: who was told "allow" must have asked about the same
+    twice = '{"op": "fs_read", "path": "work/.env", "path": "work/a"}'
+    assert main(["policy", "check", "--policy", DOCUMENT, "--op", twice]) == 2
+    assert "written twice" in capsys.readouterr().err
+    (tmp_path / "grant.json").write_text('{"tool_name": "a", "tool_name": "b"}')
+    assert main(["policy", "explain", "--policy", DOCUMENT, "--grant", str(tmp_path / "grant.json")]) == 2
+    assert "written twice" in capsys.readouterr().err
+
+
 def test_who_holds_a_value_is_in_a_column_of_its_own(explain: Explain, capsys: pytest.CaptureFixture[str]) -> None:
     rows = explain(DOCUMENT, "--tool", "browser_automation")["by_name"]
     holders = {"memory_bytes": "kernel", "net.http": "proxy", "fs.read": "guard", "wall_seconds": "host"}

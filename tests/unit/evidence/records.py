@@ -94,7 +94,7 @@ class Archive:
             **common,
             **decided.voices(profile),
             "risk": decided.risks(verdict),
-            "consent": decided.consented(consent, profile, operation),
+            "consent": decided.consented(consent, profile, operation, None),
         }
         if granted is None and profile.expires_at is not None:
             members["expires_at_ms"] = profile.expires_at

@@ -291,7 +291,13 @@ def test_an_answer_holds_for_as_long_as_the_approval_says(script: str, session_i
     judged(operation, profile, Consent(Source.CALL, request_hash(operation))).require_allowed()
 
 
-@pytest.mark.parametrize("name", ["PATH", "BASH_ENV", "LD_PRELOAD", "ENV", "SHELLOPTS"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PATH", "BASH_ENV", "LD_PRELOAD", "LD_DEBUG_OUTPUT", "ENV", "SHELLOPTS", "IFS", "BASH_LOADABLES_PATH"),
+        *("GIT_EXTERNAL_DIFF", "GIT_SSH_COMMAND", "GIT_CONFIG_KEY_0", "PAGER", "LESSOPEN", "TAR_OPTIONS", "MAKEFLAGS"),
+    ],
+)
 def test_where_commands_are_listed_no_variable_says_what_they_are(name: str) -> None:
     operation = replace(bash("ls"), env={name: "/workspace/work"})
     for lists in ("allowed_commands: [ls]", "denied_commands: [curl]"):

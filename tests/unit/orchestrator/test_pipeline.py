@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from ringfence.authority.levels import IsolationLevel
 from ringfence.authority.profile import Profile
-from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits
+from ringfence.capability.limits import SYSTEM_CEILING, SYSTEM_FLOOR, Limits, check_limits
 from ringfence.errors import InvalidRequest, PathTraversalError
 from ringfence.operation import CodeRun, Language
-from ringfence.orchestrator.checking import check_limits
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.testing import ScriptedExecutor, orchestrator_over, standard_profile
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import InvalidRequest
 from ringfence.paths.adapter import Side
+from ringfence.service import settings
 from ringfence.service.settings import ServiceSettings, read_settings, settings_from, usual_settings
 from ringfence.service.surroundings import files_root
 
@@ -136,3 +138,16 @@ _JSON = st.recursive(
 def test_anything_is_a_setting_or_refused_in_our_words(section: str, entries: dict[str, Any]) -> None:
     with contextlib.suppress(InvalidRequest):
         settings_from({section: entries}, "f", {})
+
+
+def test_a_section_that_another_part_reads_stops_no_service(tmp_path: Path) -> None:
+    source = Path(settings.__file__).parents[1]
+    texts = [path.read_text() for path in source.rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r'section_of\(home, "(\w+)"\)', text)}
+    assert read >= {"docker", "evidence", "grants", "net", "workspace"}
+    for name in read:
+        assert settings_from({name: {}}, "f", {}) == usual_settings()
+        file = tmp_path / "other.toml"
+        file.write_text(f"[{name}]\n")
+        with pytest.raises(InvalidRequest, match=f"{name}: belongs into the home's config.toml"):
+            read_settings(file, must_exist=True, environment={})

@@ -19,6 +19,7 @@ from ringfence.capability.form import parse
 from ringfence.dataclass import replace
 from ringfence.errors import Denied, InvalidRequest, RingfenceError, ToolDenied
 from ringfence.evidence.effects import harmless_text
+from ringfence.grants.deployment import audience_of
 from ringfence.interfaces.cli.grant_desk import Desk, open_desk, shown_time
 from ringfence.interfaces.cli.noting import note
 from ringfence.interfaces.cli.options import StrictParser
@@ -279,7 +280,7 @@ def _problem(desk: Desk, token: str, credential: Credential, call_id: str | None
         grant.subject_id,
         grant.tool_name,
         grant.call_id if call_id is None else call_id,
-        grant.audience,
+        audience_of(desk.home),
     )
     try:
         desk.verifier.admit(token, call)

@@ -296,7 +296,8 @@ ringfence grant revoke TOKEN|- | --id ID | --block ID | --subject S    make it v
   --role R              issue: the agent role of the policy
   --tenant T            issue, revoke: whose agent it is; default local
   --subject S           issue: the agent; default local. revoke: everything granted to it until now
-  --audience A          issue: the deployment that may take it; without one, any that trusts the key
+  --audience A          issue: the deployment that may take it, named by 'audience' under [grants] of its home's
+                        config.toml; without one, any that trusts the key
   --ttl TIME            how long it is good for, such as 90s, 15m (default) or 2h; at most 24h
   --allow CAPABILITY    nothing but this, such as fs.read:/workspace/inputs or net.http:GET:*.example.com; repeatable
   --budget KIND=N       at most so much, such as calls=3 or bytes_out=1000000; repeatable

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ringfence import wiring
+from ringfence.authority import strict_json
 from ringfence.authority.levels import Decision
 from ringfence.authority.local import tool_of
 from ringfence.authority.manifest import Manifest, built_in_manifest
@@ -115,7 +115,7 @@ def read_operation(text: str) -> Operation:
         InvalidRequest: It is none.
     """
     try:
-        wanted = json.loads(text)
+        wanted = strict_json.read(text.encode())
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(
             f"--op is not JSON: {error}",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ringfence.authority import strict_json
 from ringfence.authority.explanation import Explanation
 from ringfence.authority.grant import Grant, read_grant
 from ringfence.authority.layers import OnExcess, Request, read_overrides
@@ -128,8 +128,8 @@ def _overrides(pairs: Sequence[str]) -> dict[str, Any]:
         if name in form or (name == "net.mode" and "net" in form):
             raise UsageError(f"--override {name} is given twice", fix="leave one of them out")
         try:
-            value = json.loads(text)
-        except ValueError:
+            value = strict_json.read(text.encode())
+        except (ValueError, RecursionError):
             value = text
         form |= {"net": {"mode": value}} if name == "net.mode" else {name: value}
     return form
@@ -137,7 +137,7 @@ def _overrides(pairs: Sequence[str]) -> dict[str, Any]:
 
 def _grant(path: str) -> Grant:
     try:
-        form = json.loads(_read(path))
+        form = strict_json.read(_read(path))
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(
             f"{path} is not JSON: {error}", reason="invalid_grant", fix="give the grant as a JSON object"
