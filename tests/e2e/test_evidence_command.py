@@ -480,6 +480,22 @@ def test_a_home_with_two_logs_is_exported_and_verified_whole(
     assert len(lacking["missing_logs"]) == 1
 
 
+@pytest.mark.parametrize(
+    "words", [["export", "--format", "bundle"], ["list"], ["report"], ["export", "--format", "log"]]
+)
+def test_a_copy_without_its_key_is_given_no_other_one(home: Path, tmp_path: Path, words: list[str]) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    shutil.rmtree(copy / "evidence")
+    done = ringfence(copy, "evidence", *words)
+    assert not (copy / "evidence" / "signer.key").exists()
+    if words[-1] == "bundle":
+        assert done.returncode == 7
+        assert "no_signing_key" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_bundle_holds_what_was_selected_and_nothing_else(home: Path, tmp_path: Path) -> None:
     import base64
 
