@@ -480,6 +480,22 @@ def test_a_home_with_two_logs_is_exported_and_verified_whole(
     assert len(lacking["missing_logs"]) == 1
 
 
+@pytest.mark.parametrize(
+    "words", [["export", "--format", "bundle"], ["list"], ["report"], ["export", "--format", "log"]]
+)
+def test_a_copy_without_its_key_is_given_no_other_one(home: Path, tmp_path: Path, words: list[str]) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    shutil.rmtree(copy / "evidence")
+    done = ringfence(copy, "evidence", *words)
+    assert not (copy / "evidence" / "signer.key").exists()
+    if words[-1] == "bundle":
+        assert done.returncode == 7
+        assert "no_signing_key" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_bundle_holds_what_was_selected_and_nothing_else(home: Path, tmp_path: Path) -> None:
     import base64
 
@@ -703,6 +719,51 @@ def test_pruned_evidence_still_verifies_and_what_is_held_stays(home: Path) -> No
     assert answer["verdict"] == "proven"
     assert answer["logs"][0]["first_seq"] >= 7
     assert told(home, "evidence", "list")["execs"] == []
+
+
+KILLED_AFTER_RUNS = """
+import asyncio, os, signal, sys
+from ringfence import Correlation, SandboxManager
+async def main():
+    async with SandboxManager(correlation=Correlation(user_id=sys.argv[1])) as manager:
+        for _ in range(8):
+            await manager.execute_code("python", "print(1)")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        await manager.execute_code("python", "print(1)")
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A home with the logs of two processes that were killed after their runs, with all of them noted."""
+    command = [sys.executable, "-c", KILLED_AFTER_RUNS, "ada-in-person"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, env=surroundings(tmp_path), **pipes) for _ in range(2)]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        process.communicate("\n", timeout=PATIENCE_SECONDS)
+        assert process.returncode == -signal.SIGKILL
+    return tmp_path
+
+
+def test_what_killed_processes_wrote_is_signed_by_the_next_one(killed: Path) -> None:
+    said(killed, "run", "-c", "print(1)")
+    answer = told(killed, "evidence", "verify")
+    assert answer["verdict"] == "proven"
+    assert len(answer["logs"]) == 2
+
+
+def test_what_was_pruned_is_gone_from_the_notes_of_killed_processes_too(killed: Path) -> None:
+    assert any(b"ada-in-person" in path.read_bytes() for path in killed.glob("ringfence.db.begun-*"))
+    said(killed, "evidence", "prune", "--older-than", "0s", "--yes")
+    assert [path.name for path in killed.glob("ringfence.db.begun-*")] == []
+    assert told(killed, "evidence", "verify")["verdict"] == "proven"
+    assert {row["integrity"] for row in told(killed, "evidence", "list")["execs"]} == {"pruned"}
 
 
 def test_an_end_that_a_clock_made_older_than_its_beginning_and_that_was_pruned_is_not_called_open(

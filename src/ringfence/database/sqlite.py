@@ -253,6 +253,8 @@ class SqliteDatabase:
             if mode != "wal":
                 raise self._broken(f"its file system gives journal mode {mode!r}, not 'wal'")
             cursor.execute("PRAGMA synchronous=FULL")
+            # as Debian's build does anyway: what was pruned is not to be read from pages that are free
+            cursor.execute("PRAGMA secure_delete=ON")
             cursor.execute("BEGIN IMMEDIATE")
             # a trigger would change what is written while it is written; who only reads says so instead
             self._planted = cursor.planted()

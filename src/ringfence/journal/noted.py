@@ -191,6 +191,10 @@ class Noted:
                 is_its_own = end is not None and end["exec_id"] == begin["exec_id"]
                 yield Left(begin, end if is_its_own else None)
 
+    def forget(self, number: int) -> None:
+        """Remove what was noted in a log that nobody has, and of which everything is filed."""
+        self._path(number).unlink(missing_ok=True)
+
     def end_log(self) -> None:
         """Remove the file, when all that was noted is filed and the log is still ours."""
         if self._fd is not None:

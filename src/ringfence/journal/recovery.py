@@ -131,7 +131,7 @@ def was_kept(entry: Entry, cursor: Cursor, log: Log, draft: Draft) -> bool:
 def _end_orphans(cursor: Cursor, log: Log, now_ms: int, signer: Signer, noted: Noted | None) -> str | None:
     filed = _file_noted(cursor, log, signer, noted)
     left = store.open_execs(cursor, log.state.number)
-    if not left and not filed:
+    if not left and not filed and log.signed == log.head.size:
         return None
     from ringfence.budgets import tables  # not at the top: most processes find nobody dead
     from ringfence.budgets.reservation import NOT_MEASURED

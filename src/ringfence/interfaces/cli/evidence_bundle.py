@@ -68,6 +68,12 @@ def bundled(desk: Desk, reader: Reader, executions: Iterable[Execution], selecti
         )
         for each in kept
     )
+    if desk.key is None:  # a copy without its key is not given another one
+        raise Unavailable(
+            f"there is no evidence key in {desk.home}, so nobody could sign the bundle",
+            reason="no_signing_key",
+            fix="export it where the key is, or all of the log with --format log",
+        )
     signer = Signer.in_home(desk.home)
     content = Content(
         records=records,

@@ -80,6 +80,20 @@ class Desk:
         with suppress(Unavailable), self.database.transaction() as cursor:  # a copy may be damaged, or not writable
             recovery.settle_the_dead(cursor, self.now_ms, Signer.in_home(self.home), noted)
 
+    def forget_notes(self) -> None:
+        """Remove what killed processes noted beside the database and what is filed by now: it may have been pruned."""
+        if not isinstance(self.database, SqliteDatabase):
+            return
+        from ringfence.journal import store
+        from ringfence.journal.noted import Noted
+
+        noted = Noted(self.home / DATABASE_NAME, self.database.could_write)
+        with self.database.transaction() as cursor:  # nobody takes over a log meanwhile, and notes in it
+            for log in store.logs(cursor):
+                if not log.held and noted.is_kept_of(log.number) and cursor.lease(log.number):
+                    noted.forget(log.number)
+                    cursor.end_lease(log.number)
+
     def dead_logs(self, logs: Iterable[Log]) -> set[int]:
         """Return the numbers of those logs that nobody writes any more: what is open in them will not end by itself."""
         found: set[int] = set()

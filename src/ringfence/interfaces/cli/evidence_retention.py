@@ -52,6 +52,7 @@ def prune_command(words: Sequence[str]) -> int:
         record(journal, "admin.pruned", {**asked, "stage": "done", "gone": gone})
     finally:
         journal.close()
+    desk.forget_notes()
     if options.json:
         _print_json({"success": True, "before_ms": before_ms, "gone": gone})
     else:
