@@ -573,7 +573,17 @@ def test_every_answer_keeps_browsers_harmless(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "[::2]", "0.0.0.0", ".", "a@localhost"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8321",
+        "127.0.0.1.evil.example",
+        "[::2]",
+        "0.0.0.0",
+        ".",
+        "a@localhost",
+        "[::1]a.example",
+    ],
 )
 def test_a_page_whose_name_was_made_to_point_here_gets_nothing(service: Service, host: str) -> None:
     for path in ("/keys", "/sandbox/health"):
