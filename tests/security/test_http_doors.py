@@ -8,6 +8,7 @@ import json
 import re
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -388,6 +389,31 @@ def test_a_body_too_large_that_does_not_say_so_is_cut_off(service: Service) -> N
     chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
     sent = head(service, "POST", "/keys", JSON, "Transfer-Encoding: chunked") + chunk * 8 + b"0\r\n\r\n"
     answer = service.say(sent.replace(b"Host", b"Connection: close\r\nHost"))
+    assert (answer.status, answer.reason) == (413, "body_too_large")
+
+
+def test_requests_that_come_without_a_pause_are_counted_one_by_one(service: Service) -> None:
+    """Together these are more bytes than one request may be."""
+    asked = head(service, "GET", "/sandbox/health", "X: " + "a" * 1000)
+    many = 60
+    assert len(asked) * many > 3 * (4096 + BODY_BYTES)
+    said = b""
+    with service.connect() as wire:
+        sending = threading.Thread(target=wire.sendall, args=(asked * many + b"GET /sandbox/hea",))
+        sending.start()
+        while said.count(b"HTTP/1.1 200") < many and (piece := wire.recv(65536)):
+            said += piece
+        sending.join()
+    assert (said.count(b"HTTP/1.1 200"), said.count(b"HTTP/1.1 4")) == (many, 0)
+
+
+def test_what_surrounds_a_body_counts_too(service: Service) -> None:
+    """A chunk can say more about itself than it holds, and nobody counted that: such a body never ended."""
+    begun = head(service, "POST", "/keys", JSON, "Transfer-Encoding: chunked")
+    with service.connect() as wire:
+        with suppress(ConnectionError):
+            wire.sendall(begun + (b"1;" + b"a" * 2000 + b"\r\n \r\n") * 20)
+        answer = read_answer(wire)
     assert (answer.status, answer.reason) == (413, "body_too_large")
 
 
