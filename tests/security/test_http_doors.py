@@ -391,6 +391,36 @@ def test_a_body_too_large_that_does_not_say_so_is_cut_off(service: Service) -> N
     assert (answer.status, answer.reason) == (413, "body_too_large")
 
 
+def test_requests_that_come_without_a_pause_are_counted_one_by_one(service: Service) -> None:
+    """Each has begun when the one before it is answered, and together they are more bytes than one request may be."""
+    many, half = 20, b" " * 1000
+    begun = head(service, "POST", "/keys", JSON, f"Content-Length: {2 * len(half)}") + half
+    assert many * len(begun + half) > 3 * (4096 + BODY_BYTES)
+    said = b""
+    with service.connect() as wire:
+        wire.sendall(begun)
+        for number in range(1, many + 1):
+            wire.sendall(half + begun)
+            while said.count(b"HTTP/1.1 ") < number and (piece := wire.recv(65536)):
+                said += piece
+        wire.sendall(b" ")
+        service.ask("GET", "/sandbox/health")  # by then it has been taken, and more of the last one is still to come
+        wire.sendall(half[1:])
+        while said.count(b"HTTP/1.1 ") <= many and (piece := wire.recv(65536)):
+            said += piece
+    assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"422"] * (many + 1)
+
+
+def test_what_surrounds_a_body_counts_too(service: Service) -> None:
+    """A chunk can say more about itself than it holds, and nobody counted that: such a body never ended."""
+    begun = head(service, "POST", "/keys", JSON, "Transfer-Encoding: chunked")
+    with service.connect() as wire:
+        with suppress(ConnectionError):
+            wire.sendall(begun + (b"1;" + b"a" * 2000 + b"\r\n \r\n") * 20)
+        answer = read_answer(wire)
+    assert (answer.status, answer.reason) == (413, "body_too_large")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "reason"),
     [
@@ -573,7 +603,17 @@ def test_every_answer_keeps_browsers_harmless(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "[::2]", "0.0.0.0", ".", "a@localhost"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8321",
+        "127.0.0.1.evil.example",
+        "[::2]",
+        "0.0.0.0",
+        ".",
+        "a@localhost",
+        "[::1]a.example",
+    ],
 )
 def test_a_page_whose_name_was_made_to_point_here_gets_nothing(service: Service, host: str) -> None:
     for path in ("/keys", "/sandbox/health"):

@@ -173,7 +173,8 @@ def test_who_may_not_reach_the_process_does_not_reach_its_websocket(service: Ser
     foreign = refused(service, path, service.make_key("agent", "other"))
     assert foreign == refused(service, "/sandbox/processes/pr_none/ports/8000/echo", key) == (404, "not_found")
     assert refused(service, f"{place}/ports/8001/echo", key) == (403, "port")
-    assert refused(service, path, key, origin="https://evil.example") == (403, "foreign_origin")
+    for origin in ("https://evil.example", "http://[", f"http://127.0.0.1:{service.port}@evil.example"):
+        assert refused(service, path, key, origin=origin) == (403, "foreign_origin")
     for origin in ("null", f"http://127.0.0.1:{service.port}"):
         with opened(service, path, key, origin=origin) as wire:
             wire.send("in")

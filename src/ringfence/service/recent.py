@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ringfence.dataclass import dataclass
+from ringfence.dataclass import dataclass, field
 from ringfence.service import exec_views
 
 if TYPE_CHECKING:
@@ -39,15 +39,27 @@ class Kept:
         return exec_views.finished(self.tenant, None, told)
 
 
+@dataclass(slots=True, eq=False)
+class _Share:
+    """What is kept of one tenant: how much, and which, the oldest first."""
+
+    size: int = 0
+    exec_ids: deque[str] = field(default_factory=deque)
+
+
 class Recent:
-    """The last of them, within bounds; may be read from any thread."""
+    """The last of them, within bounds; may be read from any thread.
+
+    Where there is no room, the oldest of the tenant goes that has the most: what others run takes nothing from anybody
+    who has less.
+    """
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_kept: int = MOST_KEPT) -> None:
         """Nothing ended yet."""
         self._most_bytes = most_bytes
         self._most_kept = most_kept
-        self._size = 0
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: dict[str, Kept] = {}
+        self._tenants: dict[str, _Share] = {}
         # protects the two above: who looks something up does so in a thread
         self._turn = threading.Lock()
 
@@ -67,9 +79,19 @@ class Recent:
             if size > self._most_bytes:
                 return
             self._kept[exec_id] = Kept(tenant, ring, own, error, size)
-            self._size += size
-            while self._size > self._most_bytes or len(self._kept) > self._most_kept:
-                self._size -= self._kept.popitem(last=False)[1].size
+            share = self._tenants.setdefault(tenant, _Share())
+            share.size += size
+            share.exec_ids.append(exec_id)
+            while sum(each.size for each in self._tenants.values()) > self._most_bytes:
+                self._let_go(max(self._tenants, key=lambda name: self._tenants[name].size))
+            while len(self._kept) > self._most_kept:
+                self._let_go(max(self._tenants, key=lambda name: len(self._tenants[name].exec_ids)))
+
+    def _let_go(self, tenant: str) -> None:
+        share = self._tenants[tenant]
+        share.size -= self._kept.pop(share.exec_ids.popleft()).size
+        if not share.exec_ids:
+            del self._tenants[tenant]
 
     def find(self, exec_id: str) -> Kept | None:
         """Return what is still here of an execution."""

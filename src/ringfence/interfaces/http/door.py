@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends
 from fastapi.openapi.models import HTTPBearer
@@ -60,6 +61,14 @@ def no_key() -> Denied:
     return Denied(
         "this needs an API key", reason="no_key", fix="send 'Authorization: Bearer <key>'; see 'ringfence key create'"
     )
+
+
+def origin_name(origin: str) -> str | None:
+    """Return the host and port of the page that calls, by its `Origin`, in lower case; None where it has none."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 async def _house(connection: HTTPConnection) -> House:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from functools import partial
 from typing import Final
@@ -22,6 +23,7 @@ OPEN_PATHS: Final = frozenset({"/sandbox/health"})
 """What answers to everybody, if not with everything."""
 _OF_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, never listened on
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]*)(?::[0-9]*)?")
 _KEY: Final = "ringfence.bearer."
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -122,7 +124,5 @@ def _require_own_host(connection: HTTPConnection, house: House) -> None:
 
 
 def _without_port(host: str) -> str:
-    host = host.strip().lower().rstrip(".")
-    if host.startswith("["):
-        return host[: host.find("]") + 1]
-    return host.partition(":")[0].rstrip(".")
+    found = _HOST.fullmatch(host.strip().lower())
+    return "" if found is None else found[1].rstrip(".")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Query, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from ringfence.errors import Denied, InvalidRequest, RingfenceError
-from ringfence.interfaces.http.door import allowed, house_of
+from ringfence.interfaces.http.door import allowed, house_of, origin_name
 from ringfence.interfaces.http.process_models import Offset
 from ringfence.processes.process import Process
 from ringfence.processes.running import MOST_SENT
@@ -72,7 +71,7 @@ def require_own_page(websocket: WebSocket, allowed_origins: Any) -> None:
     origin = websocket.headers.get("origin")
     if origin is None or origin in (allowed_origins or ()):
         return
-    if urlsplit(origin).netloc.lower() != websocket.headers.get("host", "").lower():
+    if origin_name(origin) != websocket.headers.get("host", "").lower():
         raise Denied("a page of another site may not open a terminal here", reason="foreign_origin")
 
 

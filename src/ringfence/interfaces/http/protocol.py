@@ -23,6 +23,8 @@ CANCELLED_BY_HANGING_UP: Final = frozenset({"/mcp"})
 """Paths whose protocol has no other way to cancel a call: a client that closes its half wants no answer."""
 _SLOWEST_BODY: Final = 64 * 1024
 """Bytes in a second below which a body counts as one that never ends."""
+_WRAPPING: Final = 2
+"""How many times its largest size a request may take on the wire: what chunks say about themselves is in no body."""
 _LONGEST_METHOD: Final = 32
 _MOST_INCOMPLETE: Final = 64 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -99,6 +101,9 @@ class Connection(H11Protocol):
         super().data_received(data)
         if not self._is_reading():
             self._stop_reading()
+        elif self._received > _WRAPPING * (self.settings.max_header_bytes + self.settings.max_body_bytes):
+            most = self.settings.max_body_bytes
+            self._refuse(InvalidRequest(f"a body may have {most} bytes", reason="body_too_large", limit=most))
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Answer what was asked before the client closed its half, and say to what was cut off that it was."""
@@ -128,6 +133,8 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """Get ready for the next request on the connection."""
         self._joined.flush()
+        if self.conn.their_state is h11.DONE:  # what else has come is of the next request, which may be whole already
+            self._received = len(self.conn.trailing_data[0])
         super().on_response_complete()
         if self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE:
             self._stop_reading()

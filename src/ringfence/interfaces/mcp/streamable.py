@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -16,7 +16,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.routing import Route
 
 from ringfence.errors import Denied, InvalidRequest, RingfenceError, Unavailable
-from ringfence.interfaces.http.door import no_key
+from ringfence.interfaces.http.door import no_key, origin_name
 from ringfence.interfaces.http.problem import response
 from ringfence.interfaces.mcp.server import Offers, Seat, build
 from ringfence.service.callers import Access, Principal
@@ -140,11 +140,7 @@ def _require_own_origin(scope: Scope, others: Iterable[str]) -> None:
     origin = _header(scope, b"origin")
     if origin is None or origin in others:
         return
-    try:
-        name = urlsplit(origin).netloc
-    except ValueError:
-        name = ""
-    if not name or name != _header(scope, b"host"):
+    if origin_name(origin) != (_header(scope, b"host") or "").lower():
         raise Denied("a web page of another place may not call this", reason="foreign_host")
 
 
