@@ -154,7 +154,8 @@ def running(*options: str, disk: str | None = None) -> Iterator[Engine]:
         started.start(*options)
         yield started
     finally:
-        started.stop()
+        if started.process is not None:  # else it never ran, and why is already on its way
+            started.stop()
         if disk is not None:
             subprocess.run(["umount", "--lazy", str(data)], check=True)
         shutil.rmtree(directory)
