@@ -392,3 +392,31 @@ def test_a_reader_of_today_takes_members_that_a_later_release_adds(lived: Lived,
     assert {json.dumps(record["weather"]) for record in log_of(later)} == {'{"sky": "clear"}'}
     assert len(told(later, "evidence", "list")["execs"]) == len(lived.results)
     assert ringfence(later, "evidence", "export", "--format", "audit-json").returncode == 0
+
+
+async def test_a_box_that_cannot_be_had_is_on_record_beside_the_run_that_waited_for_it(tmp_path: Path) -> None:
+    nowhere = "unix:///nonexistent/docker.sock"
+    async with SandboxManager(home=tmp_path, isolation="docker", docker_url=nowhere, pool_size=0) as manager:
+        for _ in range(2):
+            with pytest.raises(RingfenceError):
+                await manager.execute_code("python", "print(1)")
+    found = [json.loads(line) for line in said(tmp_path, "evidence", "export", "--format", "log").splitlines()]
+    troubles = [line for line in found if line["type"] == "pool.failed"]
+    assert [line["isolation"] for line in troubles] == ["docker"]
+    assert troubles[0]["reason"] == next(line["reason"] for line in found if line["type"] == "exec.end")
+
+
+def test_a_grant_that_is_narrowed_is_on_record_where_there_are_records_and_makes_none_elsewhere(
+    tmp_path: Path,
+) -> None:
+    issuing, holding = tmp_path / "issuing", tmp_path / "holding"
+    said(issuing, "key", "create")
+    token = said(issuing, "grant", "issue", "--tool", "code_run", "--call", "c1").strip()
+    for home in (issuing, holding):
+        said(home, "grant", "attenuate", token, "--ttl", "1m")
+    found = [json.loads(line) for line in said(issuing, "evidence", "export", "--format", "log").splitlines()]
+    narrowed, issued = (
+        [line for line in found if line["type"] == f"grant.{what}"] for what in ("attenuated", "issued")
+    )
+    assert [(line["call_id"], line["grant_id"]) for line in narrowed] == [("c1", issued[0]["grant_id"])]
+    assert not list(holding.rglob("*.db"))

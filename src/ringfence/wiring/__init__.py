@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ringfence.processes.registry import Registry
     from ringfence.risk.assessment import RiskAssessment
     from ringfence.risk.policy import UnifiedRiskPolicy
+    from ringfence.stores.troubles import Troubles
 
 DOMAINS = ("code", "fs", "workspace", "proposals", "tmp", "proc", "net", "browser")
 """What can be switched off."""
@@ -144,11 +145,12 @@ def build(settings: Settings) -> Engine:
     settings = replace(settings, net=net_settings(settings.home, os.environ, settings.net))
     clock = SystemClock()
     authority = make_authority(settings.policy_file, clock)  # first: a broken policy must not leave a pool behind
-    ways_out = Once(lambda: box.make_ways_out(settings))
-    code, pools = build_box(settings, ways_out)
-    temporary = Once(lambda: make_tmp_broker(settings.home))
     database = open_database(settings.home, settings.database)
     journal = make_journal(settings, database, clock)
+    ways_out = Once(lambda: box.make_ways_out(settings))
+    troubles = Once(lambda: make_troubles(journal, clock))
+    code, pools = build_box(settings, ways_out, lambda kind, error: troubles().failed(kind, error))
+    temporary = Once(lambda: make_tmp_broker(settings.home))
     background = Once(lambda: make_registry(journal, clock))
     browsers = Once(lambda: make_browsers(ways_out()))
     executors = {
@@ -264,6 +266,13 @@ def make_taints(database: Database) -> Taints:
     from ringfence.journal.taints import TaintsInDatabase  # not at the top: most policies mark nobody
 
     return TaintsInDatabase(database)
+
+
+def make_troubles(journal: Journal, clock: Clock) -> Troubles:
+    """Return what writes down that boxes cannot be had."""
+    from ringfence.stores.troubles import Troubles  # not at the top: most engines have none
+
+    return Troubles(journal, TimeOrdered(), clock)
 
 
 def make_registry(journal: Journal, clock: Clock) -> Registry:

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from ringfence.workspaces.session import SessionWorkspace
 
 
-def build_box(settings: Settings, ways_out: Callable[[], WaysOut] | None = None) -> tuple[CodeExecutor, Pools]:
+OnTrouble = Callable[[str, Exception], None]
+"""Told which kind of box could not be had, and why."""
+
+
+def build_box(
+    settings: Settings,
+    ways_out: Callable[[], WaysOut] | None = None,
+    on_trouble: OnTrouble = lambda _kind, _error: None,
+) -> tuple[CodeExecutor, Pools]:
     """Put together what runs code and the pool behind it; whoever judges calls stands in front."""
-    pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind))
+    pools = Pools(settings.isolation, lambda kind: _make_keeper(settings, kind, partial(on_trouble, str(kind))))
 
     def environment(packages: tuple[str, ...], tenant: str) -> str:
         return build_environment(packages, settings.home, tenant)
@@ -60,7 +68,7 @@ def make_ways_out(settings: Settings) -> WaysOut:
     return WaysOut(proxy, settings.net.nat64, settings.net.ca_file)
 
 
-def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
+def _make_keeper(settings: Settings, kind: Isolation, on_failure: Callable[[Exception], None]) -> Keeper:
     """Return the pool of boxes of `kind`; only that of the usual kind has workers parked before anybody asks."""
     pool = settings.pool if kind is settings.isolation else replace(settings.pool, min_idle=0)
     backend = make_backend(replace(settings, isolation=kind))
@@ -69,7 +77,7 @@ def _make_keeper(settings: Settings, kind: Isolation) -> Keeper:
         spec = replace(spec, memory_bytes=settings.limits.memory_bytes, cpus=settings.limits.cpus)
         # to start one of these keeps a processor busy for a good while: half of them are left to whoever runs
         pool = replace(pool, refills_at_once=max(1, len(os.sched_getaffinity(0)) // 2))
-    return Keeper(backend, pool, default=spec)
+    return Keeper(backend, pool, default=spec, on_failure=on_failure)
 
 
 def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:

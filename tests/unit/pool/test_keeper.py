@@ -378,3 +378,20 @@ async def test_an_old_worker_is_replaced_unused() -> None:
         await eventually(lambda: old.discarded == 1)
         assert old.jobs == []
         await eventually(lambda: [worker.spec for worker in keeper.parked()].count(SPEC) == 1)
+
+
+async def test_whoever_asked_for_it_is_told_of_every_worker_that_does_not_start() -> None:
+    told: list[Exception] = []
+
+    def refuse(_: WorkerSpec) -> None:
+        raise IsolationUnavailable("no namespaces")
+
+    def tell(error: Exception) -> None:
+        told.append(error)
+        raise RuntimeError("the journal is full")  # which is no reason for the pool to stop
+
+    with pool(ScriptedBackend(on_start=refuse), NO_RESERVE, on_failure=tell) as keeper:
+        for _ in range(2):
+            with pytest.raises(IsolationUnavailable):
+                await keeper.lease(SPEC)
+    assert [str(error) for error in told] == ["no namespaces"] * 2

@@ -21,7 +21,7 @@ from ringfence.errors import Denied, InvalidRequest, RingfenceError, ToolDenied
 from ringfence.evidence.effects import harmless_text
 from ringfence.grants.deployment import audience_of
 from ringfence.interfaces.cli.grant_desk import Desk, open_desk, shown_time
-from ringfence.interfaces.cli.noting import note
+from ringfence.interfaces.cli.noting import keeps_records, note
 from ringfence.interfaces.cli.options import StrictParser
 from ringfence.interfaces.cli.usage import UsageError
 
@@ -114,7 +114,11 @@ def _attenuate(words: Sequence[str]) -> int:
         narrowing = replace(narrowing, expires_at=desk.clock.now_ms() + _milliseconds(options.ttl))
     if narrowing == Narrowing():
         raise UsageError("nothing is to be taken away", fix="give --allow, --budget, --limit, --deny-… or --ttl")
-    _say_token(desk, desk.codec.attenuate(_token(options.token), narrowing), json=options.json)
+    token = desk.codec.attenuate(_token(options.token), narrowing)
+    if keeps_records(desk.home):  # whoever holds a grant may do this where nobody ever ran anything
+        claimed = call_members(desk.codec.peek(token).grant)
+        note(desk.home, "grant.attenuated", {name: harmless_text(said) for name, said in claimed.items()})
+    _say_token(desk, token, json=options.json)
     return 0
 
 

@@ -20,6 +20,14 @@ def open_journal(home: Path) -> Journal:
     return wiring.make_journal(settings, open_database(home, settings.database), SystemClock())
 
 
+def keeps_records(home: Path) -> bool:
+    """Whether anything was ever written down for `home`; asking makes nothing."""
+    from ringfence import wiring
+    from ringfence.database.sqlite import DATABASE_NAME
+
+    return wiring.default_database() is not None or (home / DATABASE_NAME).exists()
+
+
 def note(home: Path, kind: str, members: Mapping[str, Any]) -> None:
     """Write one record of what was done, or is about to be, in `home`.
 

@@ -69,9 +69,14 @@ class Keeper:
         default: WorkerSpec,
         starters: int = 2,
         clock: Callable[[], float] = time.monotonic,
+        on_failure: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """Start the threads that start workers; they end with `close`."""
+        """Start the threads that start workers; they end with `close`.
+
+        `on_failure` is told why a worker could not be started, in such a thread, when everybody else has been.
+        """
         self._clock = clock
+        self._on_failure = on_failure
         self._backend = backend
         self._policy = policy
         self._shelves: dict[WorkerSpec, _Shelf] = {default: _Shelf(always_ready=policy.min_idle > 0)}
@@ -256,6 +261,7 @@ class Keeper:
             worker = self._backend.start(spec)
         except Exception as error:  # noqa: BLE001  a starter must outlive whatever one worker does to it
             self._failed(shelf, error)
+            self._tell(error)
             return
         with self._changed:
             shelf.starting -= 1
@@ -271,6 +277,12 @@ class Keeper:
                     waiter.set_result(worker)
                     return
             shelf.idle.append((self._clock(), worker))
+
+    def _tell(self, error: Exception) -> None:
+        try:
+            self._on_failure(error)
+        except Exception:  # noqa: BLE001  logged; the pool goes on
+            _log.exception("that no worker starts could not be told: %s", error)
 
     def _failed(self, shelf: _Shelf, error: Exception) -> None:
         """Try again, unless it is hopeless: a caller gets the error, never a worse worker."""
