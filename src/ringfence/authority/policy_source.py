@@ -95,16 +95,25 @@ class PolicySource:
         stamp: Hashable = None
         try:
             stamp, content = self._read()
-            # touched but not changed: keep what is already worked out
-            same = content == known.snapshot.text
-            if not same and self._text.is_being_written():
-                raise OSError(errno.EBUSY, "it is open for writing, so there may be more to come")
-            snapshot = known.snapshot if same else load_policy(content, self._text.name)
+            snapshot = known.snapshot
+            if content != snapshot.text:  # not only touched
+                stamp, content = self._read_closed()
+                snapshot = load_policy(content, self._text.name)
         except RingfenceError as error:
             return _State(stamp, known.snapshot, error)
         except OSError as error:
             return _State(None, known.snapshot, _unreadable(self._text.name, error))
         return _State(stamp, snapshot, None)
+
+    def _read_closed(self) -> tuple[Hashable, bytes]:
+        """Read a text that nobody was writing meanwhile."""
+        for _ in range(_TRIES):
+            stamp, content = self._read()
+            if self._text.is_being_written():
+                raise OSError(errno.EBUSY, "it is open for writing, so there may be more to come")
+            if self._text.stamp() == stamp:  # or whoever had it open while it was read is done by now
+                return stamp, content
+        raise self._restless()
 
     def _read(self) -> tuple[Hashable, bytes]:
         """Read a text that did not change while it was read."""
@@ -113,7 +122,10 @@ class PolicySource:
             content = self._text.read()
             if self._text.stamp() == before:
                 return before, content
-        raise InvalidRequest(f"{self._text.name} changes faster than it can be read", reason="policy_unreadable")
+        raise self._restless()
+
+    def _restless(self) -> InvalidRequest:
+        return InvalidRequest(f"{self._text.name} changes faster than it can be read", reason="policy_unreadable")
 
 
 def _unreadable(name: str, error: OSError) -> InvalidRequest:

@@ -160,7 +160,8 @@ def test_of_two_who_look_at_once_the_slower_does_not_put_an_older_policy_back() 
             return self.number
 
         def read(self) -> bytes:
-            if self.number == 2 and not judged_by and threading.current_thread() is threading.main_thread():
+            is_slower = threading.current_thread() is threading.main_thread()
+            if self.number == 2 and is_slower and other.ident is None:
                 self.number = 1
                 other.start()
                 other.join(0.2)  # where both may look at the same time, it is done by now
@@ -191,6 +192,29 @@ def test_half_a_file_is_not_read_while_somebody_has_it_open_for_writing(file: Pa
         writing.write("mode: auto\n")
     assert source.current().policy.mode is ApprovalMode.AUTO
     assert source.problem is None
+
+
+def test_half_a_file_is_not_taken_where_its_writer_is_done_just_after_it_was_read() -> None:
+    class Written:
+        name = "written"
+        alone = threading.Lock()
+        texts: tuple[bytes, ...] = (b"mode: cowork\n",)
+
+        def stamp(self) -> bytes:
+            return self.texts[-1]
+
+        def read(self) -> bytes:
+            return self.texts[-1]
+
+        def is_being_written(self) -> bool:
+            """Say so when the writer has just finished."""
+            self.texts = (*self.texts, b"mode: ask\npolicies: {tools: {code_run: {max_memory: 1GB}}}\n")
+            return False
+
+    text = Written()
+    source = PolicySource(text)
+    text.texts = (*text.texts, b"mode: ask\n")  # without what comes after it
+    assert source.current().text == text.texts[-1]
 
 
 def test_a_file_that_whoever_wrote_it_has_not_closed_is_a_policy_when_it_is_named(file: Path) -> None:
