@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
@@ -26,6 +27,11 @@ from ringfence.isolation.gvisor import runsc
 
 SOAK = bool(os.environ.get("RINGFENCE_SOAK"))
 SOAK_FACTOR = 20
+
+# Begun in the background or by nohup, this process ignores them, and so would all the programs that the tests interrupt.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 # No deadline: this suite makes no claim about wall-clock time.
 settings.register_profile("test", deadline=None)
