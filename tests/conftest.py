@@ -28,7 +28,7 @@ from ringfence.isolation.gvisor import runsc
 SOAK = bool(os.environ.get("RINGFENCE_SOAK"))
 SOAK_FACTOR = 20
 
-# Begun in the background or by nohup, this process ignores them, and so would all the programs that the tests interrupt.
+# Begun in the background or by nohup, this process ignores them, and so would every program that a test interrupts.
 for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
