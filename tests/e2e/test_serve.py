@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.command_line import ringfence, told
-from tests.http_service import Service, serving
+from tests.http_service import Service, read_answer, serving
 from tests.postgres_server import PostgresServer
 
 from ringfence.service.surroundings import runtime_mode
@@ -124,6 +124,29 @@ def test_the_socket_is_its_owners_alone_and_needs_no_key(service: Service) -> No
     path = service.home / "service.sock"
     assert stat.S_IMODE(path.lstat().st_mode) == 0o600
     assert service.ask_socket("GET", "/keys").status == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        (("Bearer {agent}",), 403),
+        (("Bearer {admin}",), 200),
+        (("Bearer rfk_nobodys",), 401),
+        (("Bearer {agent}", "Bearer {admin}"), 401),
+        (("Basic b3duZXI6",), 401),
+        (("",), 401),
+    ],
+)
+def test_whoever_says_who_he_is_on_the_socket_is_nobody_else(
+    service: Service, given: tuple[str, ...], status: int
+) -> None:
+    """What stands in front of the socket and passes on what others send makes no owners of them."""
+    keys = {"agent": service.make_key("agent"), "admin": str(service.key)}
+    lines = "".join(f"Authorization: {line.format(**keys)}\r\n" for line in given)
+    with socket.socket(socket.AF_UNIX) as wire:
+        wire.connect(str(service.home / "service.sock"))
+        wire.sendall(f"GET /keys HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n".encode())
+        assert read_answer(wire).status == status
 
 
 def test_a_home_whose_path_is_longer_than_a_sockets_address_has_one_too(tmp_path: Path) -> None:

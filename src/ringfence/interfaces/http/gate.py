@@ -43,9 +43,12 @@ class Gate:
         house = house_of(connection)
         known = getattr(connection.state, "principal", None)  # the owner's socket says so itself
         try:
-            if not isinstance(known, Principal):
+            is_owners = isinstance(known, Principal)
+            if not is_owners:
                 _require_own_host(connection, house)
-                key = aio.key_of(connection) if _is_aio(connection, house) else _key(connection)
+            key = aio.key_of(connection) if _is_aio(connection, house) else _key(connection)
+            # there too: whoever passes on what others send must not make owners of those who say who they are
+            if not is_owners or key is not None or "authorization" in connection.headers:
                 known = None if key is None else await house.keys.find(key)
                 if key is not None:
                     lasting = Lasting(receive, send, partial(_is_valid, house, key))
