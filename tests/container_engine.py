@@ -34,6 +34,12 @@ class Engine:
         self.directory = directory
         self.process = process
 
+    def hang(self) -> None:
+        """Have it answer nobody from now on, with every one of its threads; SIGCONT is the end of that."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
     def docker(self, *words: str, timeout: float = 50, **options: object) -> subprocess.CompletedProcess[str]:
         """Run the docker command against this engine to its end, and return it whatever its exit code."""
         return subprocess.run(  # type: ignore[call-overload,no-any-return]

@@ -245,7 +245,7 @@ def test_an_engine_that_hangs_is_told_so_and_used_again_when_it_answers(own_engi
     assert own_engine.process is not None
     with backend(tmp_path, patience=3.0) as made:
         assert run_in(made).stdout == b"1\n"
-        own_engine.process.send_signal(signal.SIGSTOP)
+        own_engine.hang()
         try:
             with pytest.raises(IsolationUnavailable) as refusal:
                 made.start(WorkerSpec())
@@ -264,7 +264,7 @@ async def test_an_engine_that_hangs_before_a_parked_container_has_its_job_is_tol
     monkeypatch.setattr(running, "END_SECONDS", 0.5)
     with backend(tmp_path) as made:
         parked = made.start(WorkerSpec())
-        own_engine.process.send_signal(signal.SIGSTOP)
+        own_engine.hang()
         try:
             job = Job(Language.PYTHON, "print(1)", (), {}, b"", Limits(wall_seconds=1))
             with pytest.raises(IsolationUnavailable) as refusal:

@@ -156,7 +156,7 @@ async def test_an_engine_that_hangs_under_a_run_that_is_outside(own_engine: Engi
     assert own_engine.process is not None
     async with in_docker.manager() as manager:
         running = await in_docker.begin(manager, 3)
-        own_engine.process.send_signal(signal.SIGSTOP)
+        own_engine.hang()
         try:
             result = await in_docker.end(running)
         finally:
