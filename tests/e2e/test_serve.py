@@ -149,6 +149,16 @@ def test_whoever_says_who_he_is_on_the_socket_is_nobody_else(
         assert read_answer(wire).status == status
 
 
+def test_two_keys_of_a_websocket_make_no_owner_on_the_socket(service: Service) -> None:
+    keys = ", ".join(f"ringfence.bearer.{service.make_key('agent')}" for _ in range(2))
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    named = f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {keys}\r\n"
+    with socket.socket(socket.AF_UNIX) as wire:
+        wire.connect(str(service.home / "service.sock"))
+        wire.sendall(f"GET /sandbox/processes/pr_x/tty HTTP/1.1\r\nHost: localhost\r\n{upgrade}{named}\r\n".encode())
+        assert read_answer(wire).status == 401
+
+
 def test_a_home_whose_path_is_longer_than_a_sockets_address_has_one_too(tmp_path: Path) -> None:
     home = tmp_path / ("a" * 60) / ("b" * 60)
     with serving(home):

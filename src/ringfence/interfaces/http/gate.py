@@ -48,9 +48,9 @@ class Gate:
                 _require_own_host(connection, house)
             key = aio.key_of(connection) if _is_aio(connection, house) else _key(connection)
             # there too: whoever passes on what others send must not make owners of those who say who they are
-            if not is_owners or key is not None or "authorization" in connection.headers:
-                known = None if key is None else await house.keys.find(key)
-                if key is not None:
+            if not is_owners or key is not None:
+                known = await house.keys.find(key) if key else None
+                if key:
                     lasting = Lasting(receive, send, partial(_is_valid, house, key))
                     receive, send = lasting.receive, lasting.send
             if known is None and scope["path"] not in OPEN_PATHS:
@@ -80,16 +80,18 @@ def _is_aio(connection: HTTPConnection, house: House) -> bool:
 
 
 def _key(connection: HTTPConnection) -> str | None:
+    """Return the key that is sent; none of it where it is sent in a way that names no key."""
     given = connection.headers.getlist("authorization")
     if not given and connection.scope["type"] == "websocket":
         # a page cannot set a header of a websocket, but it can name protocols
         given = [
             f"Bearer {name.removeprefix(_KEY)}" for name in connection.scope["subprotocols"] if name.startswith(_KEY)
         ]
-    if len(given) != 1:  # of two nobody can say which one is meant
+    if not given:
         return None
     scheme, _, key = given[0].partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else None
+    # of two nobody can say which one is meant
+    return key.strip() if scheme.lower() == "bearer" and len(given) == 1 else ""
 
 
 async def _is_valid(house: House, key: str) -> bool:

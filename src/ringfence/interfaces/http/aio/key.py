@@ -30,4 +30,6 @@ def key_of(connection: HTTPConnection) -> str | None:
         found += [value for name, value in asked if name == QUERY]
         rest = [(name, value) for name, value in asked if name != QUERY]
         connection.scope["query_string"] = urlencode(rest, encoding="latin-1").encode("ascii")
-    return found[0] if len(found) == 1 else None  # of two nobody can say which one is meant
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else ""  # of two nobody can say which one is meant
