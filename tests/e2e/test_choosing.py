@@ -43,7 +43,6 @@ def test_critical_code_gets_the_box_that_the_policy_wants_for_it(policy: Path, t
 
 
 @pytest.mark.needs("native")
-@pytest.mark.skipif(not MANUAL.exists(), reason="this copy of the tests travels without its documents")
 @pytest.mark.needs("gvisor")
 @pytest.mark.usefixtures("gvisor_image")
 def test_what_the_manual_writes_holds_for_every_language(tmp_path: Path) -> None:
