@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from ringfence.bench.boxes import boxes
 from ringfence.bench.changes import changes
 from ringfence.bench.containers import docker
 from ringfence.bench.doors import http_crowd, http_idle, http_list, http_p50
@@ -45,6 +46,7 @@ CASES: dict[str, Case] = {
     "gvisor": gvisor,
     "egress": way_out,
     "browser_open": browser_open,
+    "boxes": boxes,
     "neighbours": neighbours,
 }
 

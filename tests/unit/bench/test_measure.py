@@ -10,6 +10,7 @@ import pytest
 from tests.unit.bench.scripted import TINY, ScriptedManager, bench_of, measured
 
 from ringfence.bench.bare import WrongOutput, interpreter, python, timed
+from ringfence.bench.boxes import boxes
 from ringfence.bench.latency import preload, warm
 from ringfence.bench.load import burst, crowd, footprint
 from ringfence.bench.measure import CASES
@@ -81,6 +82,16 @@ def test_a_crowd_makes_exactly_the_runs_it_counts() -> None:
     assert manager.calls == 32 * TINY.crowd_callers + TINY.crowd_runs
     assert measured(result.lines) == {"crowd": True, "crowd_growth": True}
     assert len(result.series[0].seconds) == TINY.crowd_runs
+
+
+@pytest.mark.needs("native")
+def test_boxes_that_nobody_governs_are_real_ones_and_none_is_left(tmp_path: Path) -> None:
+    manager = ScriptedManager()
+    before = set(os.listdir("/proc/self/fd"))
+    (line,) = asyncio.run(boxes(bench_of(manager, tmp_path))).lines
+    assert line.measured is not None
+    assert (line.promise, manager.calls) == (None, 0)
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_burst_is_made_of_all_its_calls_at_once() -> None:

@@ -103,8 +103,8 @@ Measure the promises of SPEC.md as ratios to a bare Python subprocess, interleav
   --quick        a tenth of the counts or less, 50,000 records instead of 1,000,000 and 3 s instead of 60 s of
                  idling; for a first look, not for quoting
   --only NAME    warm, unparked, crowd, burst, preload, javascript, footprint, cold, law, changes, evidence, journal,
-                 http_p50, http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress, neighbours or
-                 browser_open
+                 http_p50, http_crowd, http_idle, http_list, snapshots, fetch, docker, gvisor, egress, boxes, neighbours
+                 or browser_open
   --json         one JSON object with the quantiles of every series, and nothing else
   --plot FILE    save the latency distributions as an SVG picture
 """,

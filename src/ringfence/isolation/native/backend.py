@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass
-from ringfence.isolation.linux import landlock
 from ringfence.isolation.linux.outfit import Outfit, outfit_in
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.isolation.linux.view import GUEST_ID
@@ -122,24 +121,10 @@ class NativeBackend:
     def _build(self, spec: WorkerSpec, node: NodeCommand | None, server: ForkServer, place: Place) -> Box:
         session = self._session(spec.session_id, spec.tenant) if spec.session_id is not None else None
         offset = self._offset(session, server)
-        message = {
-            "id": place.sandbox_id,
-            "hostname": place.sandbox_id,
-            "uid": offset,
-            "disk_bytes": spec.disk_bytes,
-            "inodes": spec.inodes,
-            "open_files": spec.open_files,
-            "file_bytes": spec.file_bytes,
-            "pids": spec.pids,
-            "own_pids": 1,
-            # only where the guest can be kept from waking it: the version of Landlock that does so
-            "anchor": server.landlock_abi if server.landlock_abi >= landlock.SIGNALS_SCOPED_SINCE else None,
-            "exec": None if node is None else node.argv,
-            "layered": session is not None,
-            "entrances": len(place.entrances),
-            "terminal": spec.terminal,
-            "egress": spec.egress,
-        }
+        argv = None if node is None else node.argv
+        message = server.request(
+            place.sandbox_id, spec, offset, argv=argv, entrances=len(place.entrances), layered=session is not None
+        )
         parked_over = session.generation() if session is not None else 0
         try:
             ends, init = _spawn(server, message, place.entrances, session)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InternalError, InvalidRequest, IsolationUnavailable
-from ringfence.isolation.linux import channel, kernel
+from ringfence.isolation.linux import channel, kernel, landlock
 from ringfence.isolation.linux.outfit import Outfit
 from ringfence.isolation.native import identity, idle, ignition
-from ringfence.ports import WorkerLost
+from ringfence.ports import WorkerLost, WorkerSpec
 
 _ANSWER_SECONDS = 30.0
 
@@ -71,6 +71,36 @@ class ForkServer:
             raise IsolationUnavailable(f"the box cannot be built here: {answer['failed']}")
         if word not in answer:
             raise InternalError(f"the box's launcher said {answer} where {word!r} was due")
+
+    def request(
+        self,
+        sandbox_id: str,
+        spec: WorkerSpec,
+        offset: int,
+        *,
+        argv: list[str] | None = None,
+        entrances: int = 0,
+        layered: bool = False,
+    ) -> dict[str, Any]:
+        """Return what `spawn` is to be asked for: a box of `spec` whose guest is the id at `offset`."""
+        return {
+            "id": sandbox_id,
+            "hostname": sandbox_id,
+            "uid": offset,
+            "disk_bytes": spec.disk_bytes,
+            "inodes": spec.inodes,
+            "open_files": spec.open_files,
+            "file_bytes": spec.file_bytes,
+            "pids": spec.pids,
+            "own_pids": 1,
+            # only where the guest can be kept from waking it: the version of Landlock that does so
+            "anchor": self.landlock_abi if self.landlock_abi >= landlock.SIGNALS_SCOPED_SINCE else None,
+            "exec": argv,
+            "layered": layered,
+            "entrances": entrances,
+            "terminal": spec.terminal,
+            "egress": spec.egress,
+        }
 
     def spawn(self, spec: dict[str, Any], fds: tuple[int, ...]) -> int:
         """Start a box whose worker holds copies of `fds`, and return a pidfd of its init.
