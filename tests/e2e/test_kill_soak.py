@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,14 +172,14 @@ def kill_one(somebody: Somebody, isolation: str, rng: random.Random, name: str) 
         assert happened, f"{name}: the host ended by itself: {host.stderr.read().decode()}"
         events -= len(happened)
     select.select([], [], [], rng.random() * 0.02)  # between two events
-    namespaces = {pid_namespace(pid) for pid in living_below(host.pid)} - {pid_namespace(os.getpid()), None}
-    host.send_signal(signal.SIGKILL)
-    host.wait()
-    deadline = time.monotonic() + GONE_WITHIN_SECONDS
-    # what other tests of this process have parked is renewed now and then, below what was there before
-    while left := living_below(os.getpid(), but=before) | living_in(namespaces):
-        assert time.monotonic() < deadline, f"{name}: still there: {[describe(pid) for pid in left]}"
-        time.sleep(0.005)
+    with held({pid_namespace(pid): pid for pid in living_below(host.pid)}) as namespaces:
+        host.send_signal(signal.SIGKILL)
+        host.wait()
+        deadline = time.monotonic() + GONE_WITHIN_SECONDS
+        # what other tests of this process have parked is renewed now and then, below what was there before
+        while left := living_below(os.getpid(), but=before) | living_in(namespaces):
+            assert time.monotonic() < deadline, f"{name}: still there: {[describe(pid) for pid in left]}"
+            time.sleep(0.005)
     host.stdout.close()
     host.stderr.close()
     return host.pid
@@ -221,7 +222,22 @@ def living_below(pid: int, but: Collection[int] = ()) -> set[int]:
     return found - dead
 
 
-def living_in(namespaces: set[str | None]) -> set[int]:
+@contextmanager
+def held(namespaces: dict[str | None, int]) -> Iterator[set[str]]:
+    """Keep those that are not ours, each that of a process: the number of one that is gone is soon somebody else's."""
+    with ExitStack() as stack:
+        kept = set()
+        for namespace, pid in namespaces.items():
+            if namespace is None or namespace == pid_namespace(os.getpid()):
+                continue
+            with suppress(OSError):  # gone, or somebody else's
+                fd = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY)
+                stack.callback(os.close, fd)
+                kept.add(f"pid:[{os.fstat(fd).st_ino}]")
+        yield kept
+
+
+def living_in(namespaces: set[str]) -> set[int]:
     pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
     return {pid for pid in pids if pid_namespace(pid) in namespaces and not is_zombie(pid)}
 
