@@ -257,6 +257,16 @@ for fd in range(3):
 answer = dict(said=said)
 """
 
+# as many an application does that fetches pages; a socket with a timeout does not block, and neither does its other end
+HURRIED = """
+import socket
+if {hurried}:
+    socket.setdefaulttimeout(30)
+ends = [ringfence.run('import time; time.sleep(0.05); print(1)', isolation=backend) for _ in range(4)]
+ends.append(ringfence.run('exit 3', isolation=backend, language='bash'))
+answer = dict(ends=[(end.status, end.exit_code, end.stdout, end.isolation.cgroup) for end in ends])
+"""
+
 DEAF = """
 import signal
 HOW = "print([line for line in open('/proc/self/status') if line.startswith(('SigBlk', 'SigIgn', 'SigCgt'))])"
@@ -275,6 +285,14 @@ def test_an_application_that_ignores_and_blocks_every_signal_gets_the_same_answe
     usual = application(DEAF.format(deaf=False))
     assert [end[:2] for end in usual["ends"]] == [["succeeded", 0], ["failed", 3]]
     assert application(DEAF.format(deaf=True)) == usual
+
+
+def test_an_application_that_gives_every_socket_a_timeout_gets_the_same_answers(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    usual = application(HURRIED.format(hurried=False))
+    assert [end[:2] for end in usual["ends"]] == [*[["succeeded", 0]] * 4, ["failed", 3]]
+    assert application(HURRIED.format(hurried=True)) == usual
 
 
 def test_an_application_without_room_for_descriptors_loses_none(application: Callable[[str], dict[str, Any]]) -> None:
