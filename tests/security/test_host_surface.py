@@ -10,6 +10,7 @@ import random
 import resource
 import select
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ringfence import SandboxManager
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.facade import ExecutionRequest
+from ringfence.isolation.linux.meter import Meter
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.operation import Language
 from ringfence.outcome import Status
@@ -355,6 +357,52 @@ async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tm
         job = Job(Language.PYTHON, code, (), {}, b"", Limits(wall_seconds=1.0))
         ending = await asyncio.wait_for(worker.run(job, None), 10)
         assert (ending.exit_code, ending.killed_by) == ((None, "wall_timeout") if killed else (0, None))
+        worker.discard()
+    finally:
+        made.close()
+
+
+class Slow:
+    """A meter whose look at a guest takes until somebody else has had his turn."""
+
+    walks = True
+
+    def __init__(self, meter: Meter) -> None:
+        """Stand in front of the real one."""
+        self._meter = meter
+        self.looking, self.looked = threading.Event(), threading.Event()
+
+    def exceeded(self, limits: Limits) -> str | None:
+        """Look, once the event loop has said that it goes on."""
+        self.looking.set()
+        self.looked.wait()
+        return "memory"
+
+    def __getattr__(self, name: str) -> Any:
+        """Do all else as usual."""
+        return getattr(self._meter, name)
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_guest_that_takes_long_to_look_at_keeps_neither_the_host_nor_its_own_end_waiting(
+    backend: str, tmp_path: Path, *, seen: bool
+) -> None:
+    """Without cgroups a run's processes are looked at one by one: forty with wide maps took eleven seconds."""
+    made = make_backend(Settings(home=tmp_path, isolation=Isolation(backend)))
+    try:
+        worker = made.start(WorkerSpec())
+        assert isinstance(worker, ParkedWorker)
+        worker.meter = meter = Slow(worker.meter)  # type: ignore[assignment]
+        job = Job(Language.PYTHON, "import signal; signal.pause()", (), {}, b"", Limits(wall_seconds=30 if seen else 1))
+        running = asyncio.ensure_future(worker.run(job, None))
+        while not meter.looking.is_set():  # noqa: ASYNC110  the loop has to go on by itself
+            await asyncio.sleep(0.01)
+        if seen:
+            meter.looked.set()
+        ending = await running
+        meter.looked.set()
+        assert ending.killed_by == ("memory" if seen else "wall_timeout")
         worker.discard()
     finally:
         made.close()
