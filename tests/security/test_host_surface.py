@@ -362,6 +362,83 @@ async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tm
         made.close()
 
 
+ITSELF = """
+def again(name, data):
+    try:
+        ringfence.run('print(2)', isolation=backend)
+    except Exception as error:
+        answer['inside'] = type(error).__name__
+answer = {}
+answer['stdout'] = ringfence.run('print(1)', isolation=backend, on_output=again).stdout
+"""
+
+ENDING = """
+import atexit, pathlib
+def say(name, run=ringfence.run, error=ringfence.RingfenceError, where=pathlib.Path(os.environ['HOME'])):
+    try:
+        said = run('print(2)', isolation=backend).stdout
+    except error as refusal:
+        said = refusal.reason
+    (where / name).write_text(said)
+class Last:
+    def __del__(self, say=say):
+        say('deleted')
+at_the_very_end = Last()
+atexit.register(say, 'at exit')
+answer = dict(stdout=ringfence.run('print(1)', isolation=backend).stdout)
+"""
+
+INTERRUPTED = """
+import signal, time
+class Enough(Exception): pass
+def enough(*_): raise Enough
+signal.signal(signal.SIGALRM, enough)
+manager = ringfence.SandboxManager(isolation=backend)
+ringfence.run('print(1)', isolation=backend)
+answer = dict(ends=[])
+for _ in range(3):
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        ringfence.run('import time; time.sleep(40)', isolation=backend)
+    except Enough:
+        answer['ends'].append(manager.pool_status()['busy'])
+"""
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_a_listener_that_waits_for_another_run_is_told_that_it_cannot(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    assert application(ITSELF) == {"stdout": "1\n", "inside": "InvalidRequest"}
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_an_interpreter_that_ends_runs_or_refuses_and_never_hangs(
+    application: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    assert application(ENDING)["stdout"] == "1\n"
+    assert (tmp_path / "at exit").read_text() == "2\n"
+    assert (tmp_path / "deleted").read_text() == "closed"
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_an_application_that_lets_everybody_or_nobody_at_its_files_gets_the_same_box(
+    application: Callable[[str], dict[str, Any]], umask: int
+) -> None:
+    look = (
+        "import os; print(oct(os.umask(0)), *(oct(os.stat(each).st_mode) for each in ('.', 'f', '/tmp', '/dev/shm')))"
+    )
+    text = "answer = dict(stdout=ringfence.run({!r}, isolation=backend, files=dict(f=b'')).stdout)"
+    usual = application(text.format(look))
+    assert application(f"os.umask({umask})\n" + text.format(look)) == usual
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_a_run_that_its_caller_no_longer_waits_for_is_ended(application: Callable[[str], dict[str, Any]]) -> None:
+    assert application(INTERRUPTED)["ends"] == [0, 0, 0]
+
+
 class Slow:
     """A meter whose look at a guest takes until somebody else has had his turn."""
 

@@ -34,7 +34,7 @@ from ringfence.isolation.linux.cgroup_owner import current_owner, directory_name
 SPARE_LANES: Final = 128
 UNLIMITED: Final = -1
 SOCKET_SHARE: Final = 8
-"""v1 counts what waits in TCP and UDP sockets apart from all other memory: a run may have so many-th of its limit there."""
+"""v1 counts what waits in TCP and UDP sockets apart from all other memory: there a run has this part of its limit."""
 FEWEST_TASKS: Final = 2
 """What every box has in it: one process of ours, and the guest's first."""
 

@@ -22,7 +22,7 @@ FASTEST_BYTES_PER_CORE_SECOND: Final = 16 * 1024 * MIB
 WALKS: Final = 3
 
 EXACT_TABLES: Final = 64 * MIB
-"""So much of page tables is walked in one look to tell shared pages apart, about a second's work and 32 GiB of pages."""
+"""So much of page tables is walked in one look to tell shared pages apart: 32 GiB of pages, about a second's work."""
 
 _MOST_SOCKETS_READ: Final = 4 * MIB
 _SOCKETS: Final = ("net/tcp", "net/tcp6", "net/udp", "net/udp6")
