@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import wiring
 from ringfence.authority.profile import Isolation, SecurityMode
-from ringfence.capability.limits import MIB, Limits
+from ringfence.capability.limits import MIB, Limits, as_limits
 from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 from ringfence.isolation.pool.decide import PoolPolicy
@@ -19,6 +19,7 @@ from ringfence.operation import WORKING_DIRECTORY
 
 if TYPE_CHECKING:
     from ringfence.isolation.aio.pool import AIOSandboxPool
+    from ringfence.outcome import OnOutput
 
 # the usual types first: asking an abstract one is slow, and this is on the way of every run
 _TEXTS = (str, bytes)
@@ -127,7 +128,47 @@ def with_memory(limits: Limits | None, memory_mb: int | None) -> Limits | None:
         return limits
     if not _is_whole(memory_mb):
         raise InvalidRequest(f"memory_mb must be a whole number, not {memory_mb!r}", reason="invalid_limit")
-    return replace(limits or Limits(), memory_bytes=memory_mb * MIB)
+    return replace(Limits() if limits is None else as_limits(limits), memory_bytes=memory_mb * MIB)
+
+
+def place(name: str, where: object) -> Path | None:
+    """Return a path as it lies now: a program that steps into somebody's project must not find another thing there.
+
+    Raises:
+        InvalidRequest: It is none, or relative to a directory that is gone.
+    """
+    if where is None:
+        return None
+    if not isinstance(where, str | Path) or not str(where) or "\0" in str(where):
+        raise InvalidRequest(f"{name} must be a path, not {where!r}", reason="invalid_value")
+    try:
+        return Path(where).absolute()
+    except FileNotFoundError:
+        raise InvalidRequest(
+            f"{name} {str(where)!r} is relative, and the current directory is gone",
+            reason="invalid_value",
+            fix="give an absolute path",
+        ) from None
+
+
+def listener(on_output: OnOutput | None) -> OnOutput | None:
+    """Return who listens to a run, if he can: he is called, and nobody waits for what he returns.
+
+    Raises:
+        InvalidRequest: It is no function, or one whose call does nothing before it is awaited.
+    """
+    if on_output is None:
+        return None
+    from inspect import iscoroutinefunction  # not at the top: most runs have no listener
+
+    called: object = on_output  # whatever its type says
+    if not callable(called) or iscoroutinefunction(called):
+        raise InvalidRequest(
+            f"on_output must be a plain function of a name and bytes, not {on_output!r}",
+            reason="invalid_value",
+            fix="pass a `def`, or iterate over manager.stream(…)",
+        )
+    return on_output
 
 
 def text(code: object) -> str:
@@ -192,7 +233,11 @@ def _name(where: str, name: object) -> str:
 def as_bytes(name: str, content: object) -> bytes:
     """Return a content as bytes."""
     if isinstance(content, str):
-        return content.encode("utf-8", "surrogatepass")
+        try:
+            return content.encode()
+        except UnicodeEncodeError:
+            fix = "pass bytes" if name == "stdin" else "pass its content as bytes"
+            raise InvalidRequest(f"{name} is not valid Unicode text", reason="invalid_text", fix=fix) from None
     if isinstance(content, _BYTES):
         return bytes(content)
     raise InvalidRequest(f"{name} must be bytes or text, not {type(content).__name__}", reason="invalid_content")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,10 +11,10 @@ from ringfence import arguments
 from ringfence.authority.layers import Request, read_commit
 from ringfence.authority.limit_names import FIELDS, nothing
 from ringfence.authority.profile import Isolation
-from ringfence.capability.limits import Limits
+from ringfence.capability.limits import Limits, as_limits
 from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import Denied, InvalidRequest
-from ringfence.operation import CodeRun, parse_language
+from ringfence.operation import CodeRun, Language, parse_language
 from ringfence.operation.secret import read_ask
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
 _NOTHING_STATED: frozenset[str] = frozenset()
+_WITHOUT_PACKAGES = (Language.JAVASCRIPT, Language.TYPESCRIPT)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ class Asks:
         """
         if request.limits is None and request.timeout is None and request.commit is None:
             return self.usual
-        limits, stated = (self.limits, self.stated) if request.limits is None else (request.limits, _NOTHING_STATED)
+        limits, stated = (
+            (self.limits, self.stated) if request.limits is None else (as_limits(request.limits), _NOTHING_STATED)
+        )
         asked = (
             self._request(limits, stated) if request.timeout is None else self._timed(limits, stated, request.timeout)
         )
@@ -86,7 +90,11 @@ class Asks:
     def _timed(self, limits: Limits, stated: frozenset[str], timeout: object) -> Request:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float):
             raise InvalidRequest(f"timeout must be a number of seconds, not {timeout!r}", reason="invalid_limit")
-        return self._request(replace(limits, wall_seconds=float(timeout)), stated | _TIME)
+        try:
+            seconds = float(timeout)
+        except OverflowError:  # a whole number of more digits than a limit can have
+            seconds = math.inf if timeout > 0 else -math.inf
+        return self._request(replace(limits, wall_seconds=seconds), stated | _TIME)
 
     def _request(self, limits: Limits, stated: frozenset[str]) -> Request:
         asked = {
@@ -117,15 +125,23 @@ def operation_of(
     Raises:
         InvalidRequest: Something of it is not what it should be.
     """
+    language = parse_language(request.language)
+    wanted = arguments.strings("packages", request.packages)
+    if wanted and language in _WITHOUT_PACKAGES:
+        raise InvalidRequest(
+            f"packages are Python's, and {language} has none here",
+            reason="invalid_packages",
+            fix="leave them out, and bring modules in files=",
+        )
     return CodeRun(
-        language=parse_language(request.language),
+        language=language,
         code=arguments.text(request.code),
         args=arguments.strings("args", request.args),
         stdin=arguments.as_bytes("stdin", request.stdin),
         files=arguments.contents("files", request.files),
         inputs=arguments.contents("inputs", request.inputs),
         env=arguments.environment(request.env),
-        packages=arguments.strings("packages", request.packages) or packages,
+        packages=wanted or packages,
         preload=arguments.strings("preload", request.preload) or preload,
         session_id=session_id,
         cwd=arguments.directory(request.cwd),

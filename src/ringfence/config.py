@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.authority import units
 from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation, SecurityMode
-from ringfence.capability.limits import Limits
+from ringfence.capability.limits import Limits, as_limits
 from ringfence.dataclass import dataclass, field, replace
 from ringfence.egress.settings import NetSettings
 from ringfence.errors import InvalidRequest
@@ -71,7 +71,7 @@ class SandboxConfig:
             if isinstance(self.max_cpu, bool) or not isinstance(self.max_cpu, int | float):
                 raise InvalidRequest(f"max_cpu must be a number, not {self.max_cpu!r}", reason="invalid_limit")
             asked["cpus"] = float(self.max_cpu)
-        limits = self.limits or Limits()
+        limits = Limits() if self.limits is None else as_limits(self.limits)
         return (replace(limits, **asked) if asked else limits), frozenset(asked)  # type: ignore[arg-type]
 
     def kind_of_box(self) -> Isolation | str:

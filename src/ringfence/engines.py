@@ -62,6 +62,7 @@ def _end_all() -> None:
     with _lock:
         ending = [holds[0].engine for holds in _engines.values() if holds]
         _engines.clear()
+        _kept.clear()  # whoever runs something after this, as another exit function may, gets a fresh one
     for engine in ending:
         engine.close()
 

@@ -130,20 +130,19 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
             config.ceilings or {},
             config.net_ceiling,
         )
-        # as of now: a program that steps into somebody's project must not find another policy there, or another home
         self._settings = wiring.Settings(
-            home=Path(config.home).absolute() if config.home is not None else wiring.default_home(),
+            home=arguments.place("home", config.home) or wiring.default_home(),
             isolation=self._asks.isolation,
             limits=self._asks.limits,
             pool=arguments.pool_policy(config.pool_size),
             preload=() if self._packages else self._preload,
-            policy_file=Path(config.policy_file).absolute() if config.policy_file is not None else None,
+            policy_file=arguments.place("policy_file", config.policy_file),
             switched_off=arguments.switched_off(config.executors),
             budget_service=arguments.budget_service(config.budget_service),
             database=arguments.database(config.database),
             docker_url=arguments.engine_address(config.docker_url),
             aio_pool=arguments.aio_pool(config.aio_pool),
-            workspace_root=Path(config.workspace_root).absolute() if config.workspace_root is not None else None,
+            workspace_root=arguments.place("workspace_root", config.workspace_root),
             net=config.net,
         )
         if config.role is not None and not isinstance(config.role, str):
@@ -251,8 +250,8 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
             InvalidRequest: Something about the request is wrong; nothing ran.
             IsolationUnavailable: This machine cannot isolate it; nothing ran.
         """
-        asked = self._asks.of(request)
-        result: ExecutionResult = await self._carry_out(self._operation(request), asked, on_output, exec_id)
+        asked, heard = self._asks.of(request), arguments.listener(on_output)
+        result: ExecutionResult = await self._carry_out(self._operation(request), asked, heard, exec_id)
         return result
 
     def acting_for(

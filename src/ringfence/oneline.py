@@ -140,12 +140,13 @@ def fetch_url(
 
 def _call(manager: SandboxManager, begin: Callable[[], Coroutine[Any, Any, _T]], url: str | None) -> _T:
     """Wait for it; an engine stays for the next call, connections to a service do not."""
+    through = portal()
     if url is None:
         manager.keep_engine()
-        return portal().call(begin())
+        return through.call(begin())
 
     async def once() -> _T:
         async with manager:
             return await begin()
 
-    return portal().call(once())
+    return through.call(once())

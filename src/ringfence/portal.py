@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
+
+from ringfence.errors import InvalidRequest, Unavailable
 
 _T = TypeVar("_T")
 _lock = threading.Lock()
@@ -20,10 +23,21 @@ class Portal:
     def __init__(self) -> None:
         """Start the thread."""
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="ringfence-portal", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ringfence-portal", daemon=True)
+        self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run `work` and wait for it; an interrupt cancels it and waits until it has cleaned up."""
+        """Run `work` and wait for it; an interrupt cancels it and waits until it has cleaned up.
+
+        Raises:
+            InvalidRequest: The caller is called from here itself, and would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise InvalidRequest(
+                "what listens to a run is called from the thread that would have to run this",
+                fix="hand it to a thread of your own, or call it after the run",
+            )
         outcome: Future[_T] = Future()
         tasks: list[asyncio.Task[_T]] = []
 
@@ -35,7 +49,9 @@ class Portal:
         self._loop.call_soon_threadsafe(start)
         try:
             return outcome.result()
-        except KeyboardInterrupt:
+        except BaseException:  # an interrupt, or what else a signal's handler raises
+            if outcome.done():
+                raise
             self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             outcome.exception()  # returns when the run is gone
             raise
@@ -51,8 +67,14 @@ def _copy(done: asyncio.Task[_T], outcome: Future[_T]) -> None:
 
 
 def portal() -> Portal:
-    """Return the one portal of this process."""
+    """Return the one portal of this process.
+
+    Raises:
+        Unavailable: The interpreter has stopped its threads, and nobody would ever answer.
+    """
     global _portal
+    if sys.is_finalizing():
+        raise Unavailable("the interpreter is ending: nothing is started any more", reason="closed")
     with _lock:
         if _portal is None:
             _portal = Portal()

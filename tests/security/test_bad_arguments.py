@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "endless timeout": ({"timeout": math.inf}, "limit_exceeds_ceiling"),
     "timeout in words": ({"timeout": "5"}, "invalid_limit"),
     "timeout that is true": ({"timeout": True}, "invalid_limit"),
+    "timeout beyond every number": ({"timeout": 10**400}, "limit_exceeds_ceiling"),
+    "limit beyond every number": ({"limits": Limits(pids=10**5000)}, "limit_exceeds_ceiling"),
+    "limits that are none": ({"limits": {"pids": 4}}, "invalid_limit"),
     "limit in words": ({"limits": Limits(memory_bytes="1g")}, "invalid_limit"),  # type: ignore[arg-type]
     "limit that is no whole number": ({"limits": Limits(pids=1.5)}, "invalid_limit"),  # type: ignore[arg-type]
     "limit of nothing": ({"limits": Limits(pids=None)}, "invalid_limit"),  # type: ignore[arg-type]
@@ -42,6 +46,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "argument that is no text": ({"args": [5]}, "invalid_args"),
     "huge stdin": ({"stdin": b"x" * (64 * 1024 * 1024 + 1)}, "too_large"),
     "stdin that is no bytes": ({"stdin": 5}, "invalid_content"),
+    "stdin with half a character": ({"stdin": "\ud800"}, "invalid_text"),
+    "content with half a character": ({"files": {"a": "\udcff"}}, "invalid_text"),
     "absolute path": ({"files": {"/etc/passwd": b""}}, "path_traversal"),
     "climbing path": ({"files": {"../x": b""}}, "path_traversal"),
     "hidden climbing path": ({"inputs": {"a/../../x": b""}}, "path_traversal"),
@@ -58,6 +64,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable without a name": ({"env": {"": "x"}}, "invalid_env"),
     "variable that is no text": ({"env": {"A": 5}}, "invalid_env"),
     "huge environment": ({"env": {"A": "x" * 200_000}}, "too_large"),
+    "packages for a language that has none": ({"language": "javascript", "packages": ["six"]}, "invalid_packages"),
     "preload that is code": ({"preload": ["os; import sys"]}, "invalid_preload"),
 }
 
@@ -85,12 +92,49 @@ async def test_it_is_refused_by_name_and_no_worker_is_touched(case: str) -> None
         ({"security_mode": "off"}, "unknown_security_mode"),
         ({"pool_size": -1}, "invalid_pool_size"),
         ({"pool_size": "2"}, "invalid_pool_size"),
+        ({"limits": {"pids": 4}}, "invalid_limit"),
+        ({"limits": Limits(memory_bytes=10**5000)}, "limit_exceeds_ceiling"),
+        ({"home": "a\0b"}, "invalid_value"),
+        ({"home": ""}, "invalid_value"),
+        ({"home": 5}, "invalid_value"),
+        ({"policy_file": "a\0b"}, "invalid_value"),
+        ({"policy_file": ""}, "invalid_value"),
     ],
 )
 def test_a_manager_cannot_be_asked_for_less_isolation_or_nonsense(wrong: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         SandboxManager(**wrong)
     assert refusal.value.reason == reason
+
+
+async def _never(name: str, data: bytes) -> None:
+    """Be called, and never awaited."""
+
+
+@pytest.mark.parametrize("listener", [5, "print", _never])
+async def test_a_listener_that_cannot_be_called_is_refused_before_anything_runs(listener: Any) -> None:
+    async with SandboxManager(isolation="native", pool_size=0) as manager:
+        with pytest.raises(InvalidRequest) as refusal:
+            await manager.execute(ExecutionRequest("print(1)"), on_output=listener)
+        assert refusal.value.reason == "invalid_value"
+
+
+def test_a_relative_home_means_nothing_where_the_directory_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InvalidRequest) as refusal:
+        SandboxManager(home="here")
+    assert refusal.value.reason == "invalid_value"
+
+
+async def test_what_a_caller_wrote_makes_no_message_without_end() -> None:
+    async with SandboxManager(isolation="native", pool_size=0) as manager:
+        with pytest.raises(InvalidRequest) as refusal:
+            await manager.execute(ExecutionRequest("print(1)", "x" * 1_000_000))
+    assert len(str(refusal.value)) < 5000
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "", "x" * 129, "a\0b", "-", "é", 5])

@@ -10,6 +10,7 @@ import random
 import resource
 import select
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ringfence import SandboxManager
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import Limits
 from ringfence.facade import ExecutionRequest
+from ringfence.isolation.linux.meter import Meter
 from ringfence.isolation.linux.parked import ParkedWorker
 from ringfence.operation import Language
 from ringfence.outcome import Status
@@ -257,6 +259,16 @@ for fd in range(3):
 answer = dict(said=said)
 """
 
+# as many an application does that fetches pages; a socket with a timeout does not block, and neither does its other end
+HURRIED = """
+import socket
+if {hurried}:
+    socket.setdefaulttimeout(30)
+ends = [ringfence.run('import time; time.sleep(0.05); print(1)', isolation=backend) for _ in range(4)]
+ends.append(ringfence.run('exit 3', isolation=backend, language='bash'))
+answer = dict(ends=[(end.status, end.exit_code, end.stdout, end.isolation.cgroup) for end in ends])
+"""
+
 DEAF = """
 import signal
 HOW = "print([line for line in open('/proc/self/status') if line.startswith(('SigBlk', 'SigIgn', 'SigCgt'))])"
@@ -275,6 +287,14 @@ def test_an_application_that_ignores_and_blocks_every_signal_gets_the_same_answe
     usual = application(DEAF.format(deaf=False))
     assert [end[:2] for end in usual["ends"]] == [["succeeded", 0], ["failed", 3]]
     assert application(DEAF.format(deaf=True)) == usual
+
+
+def test_an_application_that_gives_every_socket_a_timeout_gets_the_same_answers(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    usual = application(HURRIED.format(hurried=False))
+    assert [end[:2] for end in usual["ends"]] == [*[["succeeded", 0]] * 4, ["failed", 3]]
+    assert application(HURRIED.format(hurried=True)) == usual
 
 
 def test_an_application_without_room_for_descriptors_loses_none(application: Callable[[str], dict[str, Any]]) -> None:
@@ -337,6 +357,129 @@ async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tm
         job = Job(Language.PYTHON, code, (), {}, b"", Limits(wall_seconds=1.0))
         ending = await asyncio.wait_for(worker.run(job, None), 10)
         assert (ending.exit_code, ending.killed_by) == ((None, "wall_timeout") if killed else (0, None))
+        worker.discard()
+    finally:
+        made.close()
+
+
+ITSELF = """
+def again(name, data):
+    try:
+        ringfence.run('print(2)', isolation=backend)
+    except Exception as error:
+        answer['inside'] = type(error).__name__
+answer = {}
+answer['stdout'] = ringfence.run('print(1)', isolation=backend, on_output=again).stdout
+"""
+
+ENDING = """
+import atexit, pathlib
+def say(name, run=ringfence.run, error=ringfence.RingfenceError, where=pathlib.Path(os.environ['HOME'])):
+    try:
+        said = run('print(2)', isolation=backend).stdout
+    except error as refusal:
+        said = refusal.reason
+    (where / name).write_text(said)
+class Last:
+    def __del__(self, say=say):
+        say('deleted')
+at_the_very_end = Last()
+atexit.register(say, 'at exit')
+answer = dict(stdout=ringfence.run('print(1)', isolation=backend).stdout)
+"""
+
+INTERRUPTED = """
+import signal, time
+class Enough(Exception): pass
+def enough(*_): raise Enough
+signal.signal(signal.SIGALRM, enough)
+manager = ringfence.SandboxManager(isolation=backend)
+ringfence.run('print(1)', isolation=backend)
+answer = dict(ends=[])
+for _ in range(3):
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        ringfence.run('import time; time.sleep(40)', isolation=backend)
+    except Enough:
+        answer['ends'].append(manager.pool_status()['busy'])
+"""
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_a_listener_that_waits_for_another_run_is_told_that_it_cannot(
+    application: Callable[[str], dict[str, Any]],
+) -> None:
+    assert application(ITSELF) == {"stdout": "1\n", "inside": "InvalidRequest"}
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_an_interpreter_that_ends_runs_or_refuses_and_never_hangs(
+    application: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    assert application(ENDING)["stdout"] == "1\n"
+    assert (tmp_path / "at exit").read_text() == "2\n"
+    assert (tmp_path / "deleted").read_text() == "closed"
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_an_application_that_lets_everybody_or_nobody_at_its_files_gets_the_same_box(
+    application: Callable[[str], dict[str, Any]], umask: int
+) -> None:
+    look = (
+        "import os; print(oct(os.umask(0)), *(oct(os.stat(each).st_mode) for each in ('.', 'f', '/tmp', '/dev/shm')))"
+    )
+    text = "answer = dict(stdout=ringfence.run({!r}, isolation=backend, files=dict(f=b'')).stdout)"
+    usual = application(text.format(look))
+    assert application(f"os.umask({umask})\n" + text.format(look)) == usual
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_a_run_that_its_caller_no_longer_waits_for_is_ended(application: Callable[[str], dict[str, Any]]) -> None:
+    assert application(INTERRUPTED)["ends"] == [0, 0, 0]
+
+
+class Slow:
+    """A meter whose look at a guest takes until somebody else has had his turn."""
+
+    walks = True
+
+    def __init__(self, meter: Meter) -> None:
+        """Stand in front of the real one."""
+        self._meter = meter
+        self.looking, self.looked = threading.Event(), threading.Event()
+
+    def exceeded(self, limits: Limits) -> str | None:
+        """Look, once the event loop has said that it goes on."""
+        self.looking.set()
+        self.looked.wait()
+        return "memory"
+
+    def __getattr__(self, name: str) -> Any:
+        """Do all else as usual."""
+        return getattr(self._meter, name)
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_guest_that_takes_long_to_look_at_keeps_neither_the_host_nor_its_own_end_waiting(
+    backend: str, tmp_path: Path, *, seen: bool
+) -> None:
+    """Without cgroups a run's processes are looked at one by one: forty with wide maps took eleven seconds."""
+    made = make_backend(Settings(home=tmp_path, isolation=Isolation(backend)))
+    try:
+        worker = made.start(WorkerSpec())
+        assert isinstance(worker, ParkedWorker)
+        worker.meter = meter = Slow(worker.meter)  # type: ignore[assignment]
+        job = Job(Language.PYTHON, "import signal; signal.pause()", (), {}, b"", Limits(wall_seconds=30 if seen else 1))
+        running = asyncio.ensure_future(worker.run(job, None))
+        while not meter.looking.is_set():  # noqa: ASYNC110  the loop has to go on by itself
+            await asyncio.sleep(0.01)
+        if seen:
+            meter.looked.set()
+        ending = await running
+        meter.looked.set()
+        assert ending.killed_by == ("memory" if seen else "wall_timeout")
         worker.discard()
     finally:
         made.close()

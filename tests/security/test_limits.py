@@ -86,6 +86,68 @@ time.sleep(1)
 }
 
 
+# Memory that the kernel has for the guest, and no process and no tmpfs shows.
+KERNEL_HOGS = {
+    "TCP": """
+import socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+hoard, filled = [], 0
+while filled < 300 << 20:
+    if len(hoard) == 300:
+        raise MemoryError
+    sender = socket.create_connection(listener.getsockname())
+    hoard += [(sender, listener.accept()[0])]
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+    sender.setblocking(False)
+    try:
+        while True:
+            filled += sender.send(b'x' * 65536)
+    except BlockingIOError:
+        pass
+time.sleep(2)
+""",
+    "UDP": """
+import socket, time
+sender, hoard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), []
+while len(hoard) < 300:
+    hoard.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    hoard[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    hoard[-1].bind(('127.0.0.1', 0))
+    for _ in range(100):
+        sender.sendto(b'x' * 60000, hoard[-1].getsockname())
+time.sleep(2)
+kept = 0
+for each in hoard:
+    each.setblocking(False)
+    try:
+        while True:
+            kept += len(each.recv(65536))
+    except BlockingIOError:
+        pass
+if kept < 150 << 20:
+    raise MemoryError
+""",
+    "page tables": """
+import ctypes, mmap, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+size, huge = ctypes.c_size_t(1 << 39), 1 << 21
+at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, ctypes.c_long(0))
+libc.madvise(ctypes.c_void_p(at), size, 15)
+for page in range(at, at + 50_000 * huge, huge):
+    ctypes.c_char.from_address(page).value
+time.sleep(2)
+""",
+}
+
+
+@pytest.mark.promise("G7 socket buffers")
+@pytest.mark.parametrize("hog", KERNEL_HOGS)
+def test_memory_that_the_kernel_has_for_a_guest_is_held_too(box: Run, hog: str) -> None:
+    result = box(KERNEL_HOGS[hog], limits=Limits(memory_bytes=MEMORY, pids=64, open_files=1024))
+    assert_held(result)
+
+
 @pytest.mark.parametrize("hog", HOGS)
 def test_a_memory_hog_is_ended_or_refused(box: Run, hog: str) -> None:
     result = box(HOGS[hog], limits=Limits(memory_bytes=MEMORY, pids=64, open_files=256))

@@ -19,11 +19,13 @@ def attempt(name, work):
         print(name, os.strerror(error.errno))
     else:
         print(name, 'done')
-def system_v():
-    if libc.shmget(0, 1 << 20, 0o1600) < 0:
+def made(result):
+    if result < 0:
         raise OSError(ctypes.get_errno(), '')
 attempt('memfd', lambda: os.memfd_create('x'))
-attempt('system v', system_v)
+attempt('segments', lambda: made(libc.shmget(0, 1 << 20, 0o1600)))
+attempt('semaphores', lambda: made(libc.semget(0, 32000, 0o1600)))
+attempt('messages', lambda: made(libc.msgget(0, 0o1600)))
 attempt('anonymous', lambda: mmap.mmap(-1, 1 << 20))
 attempt('zero', lambda: mmap.mmap(os.open('/dev/zero', os.O_RDWR), 1 << 20))
 attempt('private', lambda: mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

@@ -71,6 +71,8 @@ SYSTEM_CEILING = Limits(
 # Unless somebody says less, no run is held to them: they are more than a project can hold before and after it.
 UNBOUNDED = ("changed_paths", "changed_bytes")
 
+_BEYOND = 1 << 63
+
 # With less of these no box can be built, which would look like a fault of the machine.
 SYSTEM_FLOOR = {"open_files": 16, "inodes": 16}
 
@@ -79,6 +81,23 @@ def too_much(changed: tuple[int, int], most: tuple[int, int]) -> str:
     """Tell by how much the paths and bytes that a run changed are more than it may change."""
     pairs = zip(changed, most, ("paths", "bytes"), strict=True)
     return " and ".join(f"it changes {had} {what}, where {may} are allowed" for had, may, what in pairs if had > may)
+
+
+def as_limits(value: object) -> Limits:
+    """Return `value`, which a caller gave, if it is limits.
+
+    Raises:
+        InvalidRequest: It is none, or has a number that nobody could even write down in a message.
+    """
+    if not isinstance(value, Limits):
+        fix = "pass ringfence.Limits(memory_bytes=…, pids=…)"
+        raise InvalidRequest(f"limits must be a Limits, not {type(value).__name__}", reason="invalid_limit", fix=fix)
+    for name, *_ in _BOUNDS:
+        number = getattr(value, name)
+        if isinstance(number, int) and not -_BEYOND < number < _BEYOND:
+            reason = "limit_exceeds_ceiling" if number > 0 else "invalid_limit"
+            raise InvalidRequest(f"{name} is beyond every number that a limit can be", reason=reason)
+    return value
 
 
 def check_limits(limits: Limits) -> None:

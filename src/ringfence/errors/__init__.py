@@ -28,6 +28,10 @@ if TYPE_CHECKING:  # every run imports this module, and few runs make an error
     from ringfence.errors.table import Answer
 
 
+_MOST_TOLD = 4000
+"""A message quotes what somebody wrote, which may be as long as he liked."""
+
+
 class _Retryable:
     """Reads off the table whether to try again, for an error and for a class of errors with its default reason."""
 
@@ -48,7 +52,7 @@ class RingfenceError(Exception):
         self, message: str, *, reason: str | None = None, fix: str | None = None, **details: str | int
     ) -> None:
         """Keep `details` flat and safe to show to the agent; `fix` tells a person what to do."""
-        super().__init__(message)
+        super().__init__(message if len(message) <= _MOST_TOLD else f"{message[:_MOST_TOLD]}…")
         self.reason = reason or self.default_reason
         self.fix = fix
         self.details = details

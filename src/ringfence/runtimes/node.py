@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -177,7 +178,8 @@ def _write_cache(cache: Path | None, known: dict[str, _Answer]) -> None:
         fresh.write_text(json.dumps(said))
         fresh.replace(cache)
     except OSError:
-        fresh.unlink(missing_ok=True)  # a read-only home costs a probe at the next start, nothing else
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)  # a read-only home costs a probe at the next start, nothing else
 
 
 def describe(binary: Path, version: str, *, has_stripper: bool) -> NodeRuntime | None:

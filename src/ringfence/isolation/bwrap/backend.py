@@ -196,6 +196,7 @@ def _launch(
             # the reading end too: bubblewrap killed by SIGPIPE, when we are gone, leaves a child that waits forever
             pass_fds=(status, job, info, info_inside, *generated.values(), *(() if nothing is None else (nothing,))),
             cwd="/",
+            umask=0o022,
             **who,
         )
         its.close()

@@ -44,6 +44,7 @@ DOES_NOT_KEEP: Final[Mapping[str, str]] = MappingProxyType(
     {
         "G1 bare view": "the image's own /etc, /root and /dev are seen, and /proc and /sys as the engine leaves them",
         "G5 own ids": "unless the engine is rootless or remaps ids, the guest's user 1000 is the machine's",
+        "G7 socket buffers": "where the engine uses cgroup v1, TCP and UDP buffers are not counted in its memory limit",
         "G7 one disk limit": "each directory that can be written has the limit for itself; memory bounds them together",
     }
 )

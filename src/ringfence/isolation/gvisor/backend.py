@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -35,7 +34,7 @@ from ringfence.isolation.gvisor.bundle import (
 from ringfence.isolation.gvisor.inputs import Inputs
 from ringfence.isolation.gvisor.launching import Launcher
 from ringfence.isolation.gvisor.rootfs import Rootfs, hold
-from ringfence.isolation.linux import observe
+from ringfence.isolation.linux import observe, streams
 from ringfence.isolation.linux.cgroup_contract import CgroupReport
 from ringfence.isolation.linux.meter import Meter, RunUsage
 from ringfence.isolation.linux.workshop import Place, Workshop, pid_of
@@ -224,7 +223,7 @@ class GvisorBackend:
     ) -> tuple[_Box, tuple[int, int, int]]:
         """Start a box at the end of three sockets: unlike a pipe, nobody inside can open one again through `/proc`."""
         with contextlib.ExitStack() as inner, contextlib.ExitStack() as ours:
-            pairs = [socket.socketpair() for _ in range(3)]
+            pairs = [streams.pair() for _ in range(3)]
             for outer, within in pairs:
                 ours.enter_context(outer)
                 inner.enter_context(within)

@@ -38,7 +38,7 @@ class Launcher:
         self._broken = False
         self.owns_ids = os.geteuid() == 0
         self._asking = threading.Lock()
-        self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, inner = streams.pair(socket.SOCK_SEQPACKET)
         with inner:
             python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
             boot = _BOOT.format(source=_SOURCE, fd=inner.fileno())

@@ -33,6 +33,8 @@ from ringfence.isolation.linux.cgroup_owner import current_owner, directory_name
 
 SPARE_LANES: Final = 128
 UNLIMITED: Final = -1
+SOCKET_SHARE: Final = 8
+"""v1 counts what waits in TCP and UDP sockets apart from all other memory: there a run has this part of its limit."""
 FEWEST_TASKS: Final = 2
 """What every box has in it: one process of ours, and the guest's first."""
 
@@ -313,6 +315,8 @@ class V1Run:
             except FileNotFoundError:
                 if "memsw" not in name:  # absent when the kernel does not account for swap; swappiness 0 remains
                     raise
+        with contextlib.suppress(FileNotFoundError):  # a kernel without TCP
+            write_at(fd, f"{directory}/memory.kmem.tcp.limit_in_bytes", b"%d" % (limit // SOCKET_SHARE))
         self._memory_bytes = limit
 
 

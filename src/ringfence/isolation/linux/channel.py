@@ -21,11 +21,6 @@ _INT = array.array("i").itemsize
 _CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a channel that keeps message borders."""
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
 def send(channel: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one message; the receiver gets copies of `fds`."""
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []

@@ -67,6 +67,11 @@ class Meter:
         """Return the per-process bound that stands in for a missing memory cgroup."""
         return None if "memory" in self.controllers else limits.memory_bytes
 
+    @property
+    def walks(self) -> bool:
+        """Whether a look walks through `/proc`, whose length and pace the guest decides: not for an event loop."""
+        return "memory" not in self.controllers or self._cpu_ms() is None
+
     def exceeded(self, limits: Limits) -> str | None:
         """Look once; name the limit that the box as a whole has passed."""
         cpu_ms = self._cpu_ms() if self.cgroup is not None else None

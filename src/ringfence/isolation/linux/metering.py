@@ -20,6 +20,12 @@ FASTEST_BYTES_PER_CORE_SECOND: Final = 16 * 1024 * MIB
 """Assumed, not measured on every machine: faster than a core of today zeroes fresh huge pages."""
 
 WALKS: Final = 3
+
+EXACT_TABLES: Final = 64 * MIB
+"""So much of page tables is walked in one look to tell shared pages apart: 32 GiB of pages, about a second's work."""
+
+_MOST_SOCKETS_READ: Final = 4 * MIB
+_SOCKETS: Final = ("net/tcp", "net/tcp6", "net/udp", "net/udp6")
 _VANISHED = (FileNotFoundError, ProcessLookupError)
 
 
@@ -51,20 +57,29 @@ class ProcMeter:
     """A process that shares the last root's memory and is not counted, until that has executed another program."""
 
     def sample(self) -> Sample:
-        """Look once; a run that is already gone has used nothing that can still be seen."""
-        ticks = memory = 0
+        """Look once; a run that is already gone has used nothing that can still be seen. Not for an event loop."""
+        ticks, memory = 0, self._waiting_in_sockets()
+        walkable = EXACT_TABLES
         exact = True
         uncounted = self.anchor if self._anchor_shares() else None
         pids = [pid for pid in descendants(self.roots) if pid != uncounted]
         for pid in pids:
             with contextlib.suppress(*_VANISHED):
                 ticks += cpu_ticks(read_proc(pid, "stat"))
-                try:
-                    memory += proportional_bytes(read_proc(pid, "smaps_rollup"))
-                except PermissionError:
-                    memory += resident_bytes(read_proc(pid, "status"))
-                    exact = False
+                status = read_proc(pid, "status")
+                tables = table_bytes(status)
+                walkable -= tables
+                own = _walked_bytes(pid) if walkable >= 0 else None
+                exact = exact and own is not None
+                memory += tables + (resident_bytes(status) if own is None else own)
         return Sample(ticks / TICKS_PER_SECOND, memory, len(pids), exact)
+
+    def _waiting_in_sockets(self) -> int:
+        """Return what lies in the buffers of the box's network; of its processes any one that lives can be asked."""
+        for pid in reversed(self.roots):
+            with contextlib.suppress(*_VANISHED):
+                return sum(queued_bytes(read_proc(pid, name, _MOST_SOCKETS_READ)) for name in _SOCKETS)
+        return 0
 
     def _anchor_shares(self) -> bool:
         if self.anchor is None:
@@ -86,9 +101,18 @@ def worst_overshoot(limits: Limits, interval: float, cores: int | None = None) -
         f"{limits.memory_bytes // MIB} MiB by up to {between // MIB} MiB before it is seen "
         f"({busy} cores at an assumed {FASTEST_BYTES_PER_CORE_SECOND // MIB} MiB/s each); the hard bound underneath is "
         f"RLIMIT_DATA per process times {limits.pids} processes, {(limits.memory_bytes + hard) // MIB} MiB in all; "
-        "RLIMIT_DATA does not count shared memory, so memfd, System V segments and anonymous shared maps are refused"
+        "RLIMIT_DATA does not count shared memory, so memfd, System V objects and anonymous shared maps are refused; "
+        "what the kernel itself holds for a run (buffers of pipes and Unix sockets, locks) is not counted by anybody"
     )
     return Overshoot(between, hard, sentence)
+
+
+def _walked_bytes(pid: int) -> int | None:
+    """Return the PSS; None where it may not be read."""
+    try:
+        return proportional_bytes(read_proc(pid, "smaps_rollup"))
+    except PermissionError:
+        return None
 
 
 def cpu_ticks(stat: bytes) -> int:
@@ -98,16 +122,30 @@ def cpu_ticks(stat: bytes) -> int:
 
 
 def proportional_bytes(smaps_rollup: bytes) -> int:
-    """Return the PSS: each shared page counted by its share, so that a sum over processes is right."""
-    return keyed_kib(smaps_rollup, (b"Pss:",)) * 1024
+    """Return the PSS: each shared page counted by its share, so that a sum over processes is right.
+
+    What was swapped out counts too: a guest has not given it back.
+    """
+    return keyed_kib(smaps_rollup, (b"Pss:", b"SwapPss:")) * 1024
 
 
 def resident_bytes(status: bytes) -> int:
-    """Return anonymous plus shared-memory pages: too much where processes share, never too little.
+    """Return anonymous, shared-memory and swapped pages: too much where processes share, never too little.
 
     Pages of mapped files are left out: they are the read-only system trees, which the page cache may drop.
     """
-    return keyed_kib(status, (b"RssAnon:", b"RssShmem:")) * 1024
+    return keyed_kib(status, (b"RssAnon:", b"RssShmem:", b"VmSwap:")) * 1024
+
+
+def table_bytes(status: bytes) -> int:
+    """Return the page tables: a map that is only read has no pages of its own, and tables without end."""
+    return keyed_kib(status, (b"VmPTE:",)) * 1024
+
+
+def queued_bytes(sockets: bytes) -> int:
+    """Return what is sent and not taken, or come and not read, by the kernel's table of one kind of socket."""
+    lines = sockets.split(b"\n")[1:-1]  # the first is a heading; the last is empty, or cut
+    return sum(int(size, 16) for line in lines for size in line.split()[4].split(b":"))
 
 
 def keyed_kib(text: bytes, keys: tuple[bytes, ...]) -> int:
@@ -151,7 +189,7 @@ def parse_children(text: bytes) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def read_proc(pid: int, name: str) -> bytes:
+def read_proc(pid: int, name: str, most: int = -1) -> bytes:
     """Read one file of a process."""
     with open(f"/proc/{pid}/{name}", "rb") as file:
-        return file.read()
+        return file.read(most)

@@ -89,7 +89,7 @@ class Passage:
         if self._closed:
             raise Unavailable("the process has ended", reason="connect_failed")
         streams.occupy()
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, its = streams.pair(socket.SOCK_SEQPACKET)
         # root may step into a network as it is; anybody else only from within the users it belongs to
         owner = -1 if os.geteuid() == 0 else fcntl.ioctl(self._network, _NS_GET_USERNS)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import select
@@ -49,6 +50,8 @@ class Watch:
         self._worker = worker
         self._limits, self._most_output = job.limits, job.most_output
         self._deadline = 0.0
+        self._looking: asyncio.Future[str | None] | None = None
+        """A look that is taken in another thread."""
         self._meter = worker.meter
         self._kill = worker.kill
         self._pipes = dict(zip((worker.streams.stdout, worker.streams.stderr), captures, strict=True))
@@ -83,6 +86,8 @@ class Watch:
     def end(self) -> None:
         """Stop watching."""
         self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self._loop.remove_reader(self._events.fileno())
 
     def _look_again_later(self) -> None:
@@ -90,12 +95,31 @@ class Watch:
 
     def _check_limits(self) -> None:
         """Look at what no cgroup bounds: the time, the cpu time of the whole box, memory where there is no cgroup."""
-        over = "wall_timeout" if self._loop.time() >= self._deadline else self._meter.exceeded(self._limits)
+        if self._loop.time() >= self._deadline:
+            over: str | None = "wall_timeout"
+        elif not self._meter.walks:
+            over = self._meter.exceeded(self._limits)
+        else:
+            over = None
+            if self._looking is None:
+                self._look_aside()
         if over is None and self._attached is not None:
             over = self._attached.exceeded()
         if over is None:
             self._look_again_later()
         else:
+            self._kill(over)
+
+    def _look_aside(self) -> None:
+        """Look in another thread: a guest decides how long it takes, and would keep every other run waiting."""
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending, and its runs with it
+            self._looking = self._loop.run_in_executor(None, self._meter.exceeded, self._limits)
+            self._looking.add_done_callback(self._have_looked)
+
+    def _have_looked(self, looking: asyncio.Future[str | None]) -> None:
+        """Take what was seen while the loop went on; of a run that is no longer watched nobody wants to know."""
+        self._looking = None
+        if not looking.cancelled() and (over := looking.result()) is not None:
             self._kill(over)
 
     def drain(self) -> None:

@@ -20,7 +20,7 @@ from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass
 from ringfence.errors import InternalError, IsolationUnavailable
 from ringfence.isolation.ends import Streams
-from ringfence.isolation.linux import cgroups, channel, observe, streams
+from ringfence.isolation.linux import cgroups, observe, streams
 from ringfence.isolation.linux.anchor import Anchor, wait_until_at_rest
 from ringfence.isolation.linux.cgroup_contract import CgroupHost, RunCgroup
 from ringfence.isolation.linux.meter import Meter, memory_note, own_process_on_top
@@ -76,8 +76,8 @@ class InsideEnds:
 
 def open_ends() -> tuple[HostEnds, InsideEnds]:
     """Make the channels and pipes of one box."""
-    status, status_inside = channel.pair()
-    job, job_inside = socket.socketpair()
+    status, status_inside = streams.pair(socket.SOCK_SEQPACKET)
+    job, job_inside = streams.pair()
     # the kernel then attaches the sender's pid, as this process sees it, to what the worker says
     job.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     (stdin_inside, stdin), (stdout, stdout_inside), (stderr, stderr_inside) = _pipes(3)

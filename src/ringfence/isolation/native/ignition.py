@@ -26,8 +26,8 @@ class Ignition:
         """Exec it with an empty environment and no descriptor but its channels."""
         streams.occupy()
         self.executable = executable
-        self.host, launcher_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.host, launcher_end = streams.pair(socket.SOCK_SEQPACKET)
+        self.control, zygote_end = streams.pair(socket.SOCK_SEQPACKET)
         with launcher_end, zygote_end:
             ends = (launcher_end.fileno(), zygote_end.fileno())
             boot = _BOOT.format(source=SOURCE, a=ends[0], b=ends[1])

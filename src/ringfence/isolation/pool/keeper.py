@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
 import time
@@ -295,10 +296,13 @@ class Keeper:
                 self._changed.notify_all()
                 return
             shelf.quiet_until = self._clock() + _BACK_OFF_SECONDS
-            reported = (
-                error if isinstance(error, RingfenceError) else IsolationUnavailable(f"no worker starts: {error}")
-            )
-            _refuse(shelf, reported)
+            _refuse(shelf, error if isinstance(error, RingfenceError) else _no_worker(error))
+
+
+def _no_worker(error: Exception) -> IsolationUnavailable:
+    is_full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+    fix = "let this process open more files: ulimit -n 1024, or LimitNOFILE= of its service" if is_full else None
+    return IsolationUnavailable(f"no worker starts: {error}", fix=fix)
 
 
 def _refuse(shelf: _Shelf, error: Exception) -> None:

@@ -163,7 +163,7 @@ def base_policy(machine: Machine) -> dict[int, Decision]:
 # What a guest may not have where no cgroup counts its memory.
 UNCOUNTED: Mapping[str, str] = {
     "memory that stays when the process that filled it is gone: the sampler would never see it": """
-        memfd_create memfd_secret shmget
+        memfd_create memfd_secret msgget semget shmget
     """,
 }
 
