@@ -371,6 +371,63 @@ def test_a_body_that_is_not_as_it_must_be_makes_no_key(service: Service, body: b
     assert len(service.ask("GET", "/keys").json["keys"]) == before
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/keys", b'{"access": "agent", "access": "admin"}'),
+        ("POST", "/keys", b'{"access": "agent", "\\u0061ccess": "admin"}'),
+        ("POST", "/sandbox/execs", b'{"project_id": "a", "project_id": "b", "exec": {"kind": "python", "code": "1"}}'),
+        ("POST", "/sandbox/execs", b'{"project_id": "a", "exec": {"kind": "python", "code": "1", "code": "2"}}'),
+        (
+            "POST",
+            "/sandbox/ops",
+            b'{"project_id": "a", "operation": {"op": "fs_list", "op": "fs_delete", "path": "x"}}',
+        ),
+        ("POST", "/sandbox/processes", b'{"project_id": "a", "command": "true", "command": "sleep 9"}'),
+        ("POST", "/skills/shell.run/invoke", b'{"project_id": "a", "inputs": {"script": "1", "script": "2"}}'),
+        ("POST", "/grants", b'{"caps": [], "caps": []}'),
+        ("PUT", "/sandbox/secrets/S", b'{"value": "a", "value": "b"}'),
+        ("POST", "/mcp", b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "method": "tools/call"}'),
+    ],
+    ids=lambda value: value.decode() if isinstance(value, bytes) else str(value),
+)
+def test_a_key_that_is_written_twice_is_never_chosen_from(
+    service: Service, method: str, path: str, body: bytes
+) -> None:
+    # whoever looks before us, a proxy with rules of its own, may have read the other one
+    json_type = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    answer = service.ask(method, path, body, headers=json_type)
+    assert (answer.status, answer.reason) == (400, "given_twice"), answer.body
+    assert "twice" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", '{"access": "admin"}'.encode("utf-16")])
+def test_a_body_in_another_encoding_than_utf_8_is_not_json(service: Service, content: bytes) -> None:
+    answer = service.ask("POST", "/keys", content, headers={"Content-Type": "application/json"})
+    assert (answer.status, answer.reason) == (422, "not_json")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sandbox/execs?project_id=a&project_id=b",
+        "/evidence?limit=1&limit=2",
+        "/sandbox/workspaces/p/files?path=work/a&path=work/b",
+        "/sandbox/workspaces/p/files?path=work/a&p%61th=work/b",
+    ],
+)
+def test_a_question_that_is_asked_twice_is_never_chosen_from(service: Service, path: str) -> None:
+    answer = service.ask("GET", path)
+    assert (answer.status, answer.reason) == (400, "given_twice"), answer.body
+
+
+def test_the_project_of_an_mcp_client_is_named_once(service: Service) -> None:
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    answer = service.ask("POST", "/mcp?project=a&project=b", hello, headers=accept)
+    assert (answer.status, answer.reason) == (400, "given_twice"), answer.body
+
+
 def test_an_answer_repeats_nothing_of_what_was_wrong(service: Service) -> None:
     answer = service.ask("POST", "/keys", {"access": "s3cr3t-value", "tenant": "s3cr3t-tenant!"})
     assert answer.status == 422

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,9 +14,10 @@ from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http import evidence_desk
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
 
-router = APIRouter(prefix="/evidence", tags=["evidence"])
+router = Router(prefix="/evidence", tags=["evidence"])
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The export"}
 }
