@@ -10,6 +10,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,14 @@ def test_those_of_every_tenant_see_all_and_the_verdict_in_full(service: Service,
 
 
 @pytest.mark.needs("native")
+def test_no_tenant_keeps_another_from_having_the_evidence_verified(service: Service, ran: dict[str, str]) -> None:
+    keys = [service.make_key("auditor", tenant=tenant) for tenant in ("acme", "globex")]
+    with ThreadPoolExecutor(12) as crowd:
+        told = list(crowd.map(lambda number: service.ask("GET", "/evidence/verify", key=keys[number % 2]), range(12)))
+    assert {(answer.status, answer.json["verdict"]) for answer in told} == {(200, "proven")}
+    assert {frozenset(answer.json) for answer in told} == {frozenset({"verdict", "against"})}
+
+
 def test_metrics_of_a_tenant_hold_nothing_of_another(service: Service, ran: dict[str, str]) -> None:
     key = service.make_key("operator", "acme")
     own = service.ask("GET", "/metrics", key=key).body.decode()

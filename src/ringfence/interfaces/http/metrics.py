@@ -30,7 +30,7 @@ async def get_metrics(
     who: Annotated[Principal, Depends(allowed(Access.OPERATOR, Access.AUDITOR))], house: HouseOf, request: Request
 ) -> PlainTextResponse:
     """Return the numbers in the text that Prometheus scrapes, or as OpenMetrics where that is asked for."""
-    recorder = await house.look_back(_recorder, house, who.reads)
+    recorder = await house.readers.read(who.tenant, _recorder, house, who.reads)
     if "application/openmetrics-text" in request.headers.get("accept", ""):
         return PlainTextResponse(openmetrics_text(recorder), media_type=OPENMETRICS)
     return PlainTextResponse(prometheus_text(recorder), media_type=PROMETHEUS)
