@@ -15,6 +15,7 @@ from tests import gvisor_box
 
 from ringfence.capability.limits import MIB, Limits
 from ringfence.errors import IsolationUnavailable
+from ringfence.interrupted import Interrupted
 from ringfence.operation import Language
 from ringfence.outcome import SandboxType
 from ringfence.ports import Job, Worker, WorkerLost
@@ -112,9 +113,12 @@ async def test_a_cancelled_run_is_dead_when_the_cancellation_arrives(bench: Benc
         run = asyncio.ensure_future(worker.run(job, lambda *_: started.set()))
         await started.wait()
         run.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(Interrupted) as cut:
             await run
         assert not guests_of(worker)
+        ending = cut.value.ending
+        assert (ending.killed_by, ending.exit_code) == ("cancelled", None)
+        assert ending.stdout.startswith(b"started")
     finally:
         worker.discard()
 

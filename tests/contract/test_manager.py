@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -164,7 +165,7 @@ async def test_a_stream_begins_before_the_run_ends(door: Door) -> None:
 async def test_cancelling_the_task_ends_the_run(door: Door, streaming: bool) -> None:
     begun = asyncio.Event()
     code = "import time\nopen('begun', 'w').close()\nwhile True: time.sleep(0.01)"
-    session = f"cancelled-{streaming}"
+    session = f"cancelled-{door.name}-{streaming}"
     async with door.manager(session) as manager:
         on_output = (lambda *_: begun.set()) if streaming else None
         task = asyncio.ensure_future(
@@ -177,8 +178,14 @@ async def test_cancelling_the_task_ends_the_run(door: Door, streaming: bool) -> 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # its turn, its box and its session are free again
+        # its turn, its box and its session are free again, and what it said is kept with its record
         assert (await manager.execute_code("python", "print(2)")).stdout == "2\n"
+    if not streaming:  # it may not have begun
+        return
+    kept = [json.loads(found.read_bytes()) for found in door.state.glob(f"**/{session}/artifacts/*/meta.json")]
+    assert sorted(each["status"] for each in kept) == ["cancelled", "succeeded"]
+    said = [found.read_text() for found in door.state.glob(f"**/{session}/artifacts/*/stdout.txt")]
+    assert sorted(said) == ["1\n", "2\n"]
 
 
 async def test_many_runs_at_once_get_their_own_answers(door: Door) -> None:

@@ -274,6 +274,33 @@ def test_a_run_is_cancelled_once_and_for_all(service: Service) -> None:
     assert service.ask("GET", f"/sandbox/execs/{exec_id}").json["status"] == "cancelled"
 
 
+def test_what_a_cancelled_run_had_printed_is_kept_and_what_it_wrote_is_not(service: Service) -> None:
+    code = (
+        "import sys, time; open('kept?', 'w').close(); open('/workspace/artifacts/a', 'w').close()\n"
+        "print('err', file=sys.stderr, flush=True); print('up', flush=True); time.sleep(60)"
+    )
+    exec_id = post(service, code, wait=False, project_id="cancelled").json["exec_id"]
+    wait_for_output(service, exec_id)
+    told = service.ask("POST", f"/sandbox/execs/{exec_id}/cancel").json
+    assert (told["status"], told["killed_by"], told["reason"]) == ("cancelled", "cancelled", "cancelled")
+    assert (told["stdout"], told["stderr"], told["exit_code"]) == ("up\n", "err\n", None)
+    assert told["elapsed_ms"] > 0
+    assert told["error"] == "the run was ended by its caller, and what it wrote to files was not kept"
+    again = service.ask("GET", f"/sandbox/execs/{exec_id}").json
+    assert {name: again[name] for name in told} == told
+    assert service.ask("GET", f"/sandbox/execs/{exec_id}/stdout").body == b"up\n"
+    assert service.ask("GET", f"/sandbox/execs/{exec_id}/stderr").body == b"err\n"
+    assert service.ask("GET", f"/sandbox/execs/{exec_id}/artifacts").json["artifacts"] == []
+    assert events(service, exec_id)[-1]["data"]["stdout"] == "up\n"
+    kept = service.home / "workspace" / told["artifacts_dir"]
+    assert sorted(each.name for each in kept.iterdir()) == ["manifest.json", "meta.json", "stderr.txt", "stdout.txt"]
+    assert json.loads((kept / "meta.json").read_bytes())["status"] == "cancelled"
+    assert post(service, "import os; print(os.listdir())", project_id="cancelled").json["stdout"] == "[]\n"
+    end = service.ask("GET", f"/evidence/{exec_id}").json["records"][-1]["record"]
+    assert (end["outcome"], end["killed_by"]) == ("cancelled", "cancelled")
+    assert (end["stdout"]["bytes"], end["stderr"]["bytes"]) == (3, 4)
+
+
 def test_output_comes_while_the_run_goes_on_and_again_from_where_one_left_off(service: Service) -> None:
     code = "import time\nfor n in range(3): print(n, flush=True); time.sleep(0.05)"
     exec_id = post(service, code, wait=False).json["exec_id"]

@@ -187,7 +187,14 @@ def test_a_websocket_is_refused_to_strangers_and_to_pages_of_other_sites(service
 
 
 @pytest.mark.parametrize(
-    "words", ["nonsense", "[]", '{"type": "resize"}', '{"type": "resize", "rows": -1, "columns": 1}']
+    "words",
+    [
+        "nonsense",
+        "[]",
+        '{"type": "resize"}',
+        '{"type": "resize", "rows": -1, "columns": 1}',
+        '{"type": "resize", "rows": 9, "rows": 10, "columns": 10}',
+    ],
 )
 def test_a_websocket_that_talks_nonsense_is_closed_and_the_process_goes_on(service: Service, words: str) -> None:
     process = started(service, "cat", terminal={"rows": 24, "columns": 80})

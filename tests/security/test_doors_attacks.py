@@ -240,6 +240,39 @@ def test_what_waits_is_bounded_in_bytes_and_not_in_number_alone(
         assert service.ask("POST", "/sandbox/execs", heavy, key=neighbour).status == 202
 
 
+RUN = '{"project_id": "p", "exec": {"kind": "python", "code": "1"}, '
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        RUN + ",".join(f'"k{n}": 0' for n in range(70_000)) + "}",
+        RUN + '"inputs": [' + ",".join(["{}"] * 70_000) + "]}",
+        RUN + '"inputs": [' + ",".join(['"\\""'] * 140_000) + "]}",
+    ],
+    ids=["keys", "objects", "texts"],
+)
+@pytest.mark.parametrize("path", ["/sandbox/execs", "/mcp"])
+@pytest.mark.guarantee(7)
+def test_a_body_of_nothing_but_mistakes_is_not_told_each_of_them(
+    service: Service, agent: str, path: str, body: str
+) -> None:
+    # millions of them were a minute of everybody's time, and gigabytes
+    answer = service.ask("POST", path, body.encode(), key=agent, headers={"Content-Type": "application/json"})
+    assert (answer.status, answer.reason) == (413, "body_too_large"), answer.body
+    assert "objects and keys" in answer.json["detail"]
+
+
+def test_one_long_text_is_one_however_many_quotes_it_has(service: Service, agent: str) -> None:
+    table = "\n".join(['"a","b\\"'] * 100_000)
+    body = {
+        "project_id": "p",
+        "exec": {"kind": "shell", "code": "wc -l < /workspace/inputs/a"},
+        "inputs": [{"path": "a", "content": table}],
+    }
+    assert service.ask("POST", "/sandbox/execs", body, key=agent).json["stdout"] == "99999\n"
+
+
 @pytest.mark.guarantee(7)
 def test_bodies_that_never_end_are_bounded_for_all_requests_of_a_tenant(
     tmp_path_factory: pytest.TempPathFactory,

@@ -10,6 +10,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,14 @@ def test_those_of_every_tenant_see_all_and_the_verdict_in_full(service: Service,
 
 
 @pytest.mark.needs("native")
+def test_no_tenant_keeps_another_from_having_the_evidence_verified(service: Service, ran: dict[str, str]) -> None:
+    keys = [service.make_key("auditor", tenant=tenant) for tenant in ("acme", "globex")]
+    with ThreadPoolExecutor(12) as crowd:
+        told = list(crowd.map(lambda number: service.ask("GET", "/evidence/verify", key=keys[number % 2]), range(12)))
+    assert {(answer.status, answer.json["verdict"]) for answer in told} == {(200, "proven")}
+    assert {frozenset(answer.json) for answer in told} == {frozenset({"verdict", "against"})}
+
+
 def test_metrics_of_a_tenant_hold_nothing_of_another(service: Service, ran: dict[str, str]) -> None:
     key = service.make_key("operator", "acme")
     own = service.ask("GET", "/metrics", key=key).body.decode()
@@ -369,6 +378,63 @@ def test_a_body_that_is_not_as_it_must_be_makes_no_key(service: Service, body: b
     assert answer.status == status, answer.body
     assert answer.reason
     assert len(service.ask("GET", "/keys").json["keys"]) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/keys", b'{"access": "agent", "access": "admin"}'),
+        ("POST", "/keys", b'{"access": "agent", "\\u0061ccess": "admin"}'),
+        ("POST", "/sandbox/execs", b'{"project_id": "a", "project_id": "b", "exec": {"kind": "python", "code": "1"}}'),
+        ("POST", "/sandbox/execs", b'{"project_id": "a", "exec": {"kind": "python", "code": "1", "code": "2"}}'),
+        (
+            "POST",
+            "/sandbox/ops",
+            b'{"project_id": "a", "operation": {"op": "fs_list", "op": "fs_delete", "path": "x"}}',
+        ),
+        ("POST", "/sandbox/processes", b'{"project_id": "a", "command": "true", "command": "sleep 9"}'),
+        ("POST", "/skills/shell.run/invoke", b'{"project_id": "a", "inputs": {"script": "1", "script": "2"}}'),
+        ("POST", "/grants", b'{"caps": [], "caps": []}'),
+        ("PUT", "/sandbox/secrets/S", b'{"value": "a", "value": "b"}'),
+        ("POST", "/mcp", b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "method": "tools/call"}'),
+    ],
+    ids=lambda value: value.decode() if isinstance(value, bytes) else str(value),
+)
+def test_a_key_that_is_written_twice_is_never_chosen_from(
+    service: Service, method: str, path: str, body: bytes
+) -> None:
+    # whoever looks before us, a proxy with rules of its own, may have read the other one
+    json_type = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    answer = service.ask(method, path, body, headers=json_type)
+    assert (answer.status, answer.reason) == (400, "given_twice"), answer.body
+    assert "twice" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", '{"access": "admin"}'.encode("utf-16")])
+def test_a_body_in_another_encoding_than_utf_8_is_not_json(service: Service, content: bytes) -> None:
+    answer = service.ask("POST", "/keys", content, headers={"Content-Type": "application/json"})
+    assert (answer.status, answer.reason) == (422, "not_json")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sandbox/execs?project_id=a&project_id=b",
+        "/evidence?limit=1&limit=2",
+        "/sandbox/workspaces/p/files?path=work/a&path=work/b",
+        "/sandbox/workspaces/p/files?path=work/a&p%61th=work/b",
+    ],
+)
+def test_a_question_that_is_asked_twice_is_never_chosen_from(service: Service, path: str) -> None:
+    answer = service.ask("GET", path)
+    assert (answer.status, answer.reason) == (400, "given_twice"), answer.body
+
+
+def test_the_project_of_an_mcp_client_is_named_once(service: Service) -> None:
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    answer = service.ask("POST", "/mcp?project=a&project=b", hello, headers=accept)
+    assert (answer.status, answer.reason) == (400, "given_twice"), answer.body
 
 
 def test_an_answer_repeats_nothing_of_what_was_wrong(service: Service) -> None:

@@ -123,6 +123,7 @@ def test_older_clients_get_their_revision_and_strange_ones_the_last_of_those(
 
 
 MALFORMED = {
+    "twice": (b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "method": "tools/list"}', -32600),
     "text": (b"hello", -32700),
     "half": (b'{"jsonrpc": "2.0", "id": 1', -32700),
     "no UTF-8": (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff\xfe"}', -32700),

@@ -232,6 +232,7 @@ _VALIDATION_FAILED = {
     "usage": Reason("the command line is wrong"),
     "malformed": Reason("the request is not HTTP, or a frame is no control", http_status=400),
     "not_json": Reason("the body is not JSON"),
+    "given_twice": Reason("a key of the body or a parameter of the query is given twice", http_status=400),
     "method_not_allowed": Reason("the path does not know the method", http_status=405),
     "body_too_large": Reason("the body has more bytes than are taken", http_status=413),
     "unsupported_media_type": Reason("the body is of a type that the path does not take", http_status=415),

@@ -16,6 +16,7 @@ from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, I
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.executors.leases import tell_leases
 from ringfence.executors.shares import shares
+from ringfence.interrupted import Interrupted
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.operation import WORKING_DIRECTORY, CodeRun, Language
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # most engines neither open a way out nor lend anything
 Lend = Callable[[str, tuple["SecretAsk", ...]], "Lent"]
 """Gives a run of a tenant the secrets it asks for; may block."""
 _ATTEMPTS = 3
+_FILES_LOST = ", and what it wrote to files was not kept"
 _OVER_LIMIT = ("artifact_bytes", "artifact_count")
 _TIMEOUTS = ("wall_timeout", "cpu_timeout", "idle_timeout")
 _EXPLANATIONS = {
@@ -119,11 +121,18 @@ class CodeExecutor:
                     way_out = self._out.open(worker, ctx, operation.domains, inspection)
                 network = None
                 try:
-                    ending = await worker.run(job, ctx.on_output, begin, ctx.attached)
-                finally:
-                    if way_out is not None:
-                        network = await way_out.close()
-                        ctx.reached.append(network)
+                    try:
+                        ending = await worker.run(job, ctx.on_output, begin, ctx.attached)
+                    finally:
+                        if way_out is not None:
+                            network = await way_out.close()
+                            ctx.reached.append(network)
+                except Interrupted as cut:
+                    # what it printed is kept; what it wrote is not, as of a run whose changes nobody wants
+                    done = result_of(ctx.exec_id, worker, cut.ending, Harvest(), profile)
+                    lost = _FILES_LOST if worker.left_files() else ""
+                    cut.result = replace(done, error=f"{done.error}{lost}", network=network)
+                    raise
                 harvest = Harvest()
                 if worker.left_files():
                     await ctx.begun()

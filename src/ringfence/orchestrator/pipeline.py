@@ -31,6 +31,7 @@ from ringfence.evidence.documents import papers_of
 from ringfence.evidence.effects import reached_so_far
 from ringfence.guard.consent import Consent
 from ringfence.guard.policy_guard import PolicyGuard, isolation_for
+from ringfence.interrupted import Interrupted
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
 from ringfence.orchestrator.standing import NOT_ASKED, Standing
@@ -224,8 +225,7 @@ class Orchestrator:
             await self._tainting().mark(standing, begun)
         over = [False]
         later: list[Callable[[], None]] = []
-        papers = papers_of(profile).documents
-        beginning = Beginning(self._evidence, begun, papers, is_announced=exec_id is not None)
+        beginning = Beginning(self._evidence, begun, papers_of(profile).documents, is_announced=exec_id is not None)
         ctx = ExecCtx(
             names.exec_id,
             profile,
@@ -246,18 +246,23 @@ class Orchestrator:
                 await asyncio.to_thread(still_granted)
             self._guard.validate(profile, operation, now_ms=self._clock.now_ms(), **judged_by).require_allowed()
 
+        def told(outcome: Outcome) -> Outcome:
+            if standing.told is not None:
+                outcome = replace(outcome, tainted=standing.told)
+            if isinstance(outcome, ExecutionResult):
+                outcome = outcome if profile.output_inline else outcome.withheld()
+                return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
+            return replace(outcome, evidence_id=names.envelope_id)
+
         try:
-            outcome = await self._recorded(executor, ctx, operation, beginning, still_allowed)
+            return told(await self._recorded(executor, ctx, operation, beginning, still_allowed))
+        except Interrupted as cut:
+            cut.result = None if cut.result is None else told(cut.result)
+            raise
         finally:
             over[0] = True
             for act in later:
                 act()
-        if standing.told is not None:
-            outcome = replace(outcome, tainted=standing.told)
-        if isinstance(outcome, ExecutionResult):
-            outcome = outcome if profile.output_inline else outcome.withheld()
-            return replace(outcome, risk=str(verdict.risk), evidence_id=names.envelope_id)
-        return replace(outcome, evidence_id=names.envelope_id)
 
     def _tainting(self) -> Tainting:
         if self._taints is None:  # a policy that asks must not be answered with a guess
@@ -318,8 +323,16 @@ class Orchestrator:
         except BaseException as error:
             with contextlib.suppress(RingfenceError):  # whoever cancels has no use for an error of ours
                 await beginning.write()
-                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
+                if isinstance(error, Interrupted) and error.result is not None:
+                    error.result = await self._settled(error.result, operation, begun, metering)
+                else:
+                    await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
             raise
+        return await self._settled(outcome, operation, begun, metering)
+
+    async def _settled(
+        self, outcome: Outcome, operation: Operation, begun: records.Members, metering: Metering | None
+    ) -> Outcome:
         if metering is not None:
             metering.measured(outcome)
         ended = records.end(begun, operation, outcome, now_ms=self._clock.now_ms())

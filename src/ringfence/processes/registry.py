@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many processes there may be, and how much of those that are over is kept."""
+    """How many processes there may be, and how much of those that are over is kept beside the last of them."""
 
     alive: int = 64
     alive_per_tenant: int = 16
@@ -111,7 +112,8 @@ class Registry:
 
     def _require_room(self, tenant: str) -> None:
         alive = [entry.running.about.tenant for entry in self._entries.values() if not entry.running.is_over]
-        if len(alive) >= self._bounds.alive or alive.count(tenant) >= self._bounds.alive_per_tenant:
+        # no more than are left for the others: a few tenants with all they may have would leave none to the next
+        if alive.count(tenant) >= min(self._bounds.alive_per_tenant, self._bounds.alive - len(alive)):
             raise QuotaExceeded(
                 "as many processes as allowed are running",
                 reason="concurrency",
@@ -130,13 +132,18 @@ class Registry:
         self._forget_some(running)
 
     def _forget_some(self, last: Running) -> None:
-        """Forget the oldest of those that are over, but never the one that has only just ended."""
+        """Forget the oldest of those that are over, of whoever has the most of them; never the one that just ended."""
         over = [entry.running for entry in self._entries.values() if entry.running.is_over]
-        tenant, bounds = last.about.tenant, self._bounds
-        weight = sum(running.weight for running in over) + last.weight
-        count, of_tenant = len(over) + 1, sum(running.about.tenant == tenant for running in over) + 1
-        for running in over:
-            mine = running.about.tenant == tenant
-            if count > bounds.over or weight > bounds.over_bytes or (mine and of_tenant > bounds.over_per_tenant):
-                del self._entries[running.about.process_id]
-                count, of_tenant, weight = count - 1, of_tenant - mine, weight - running.weight
+        mine = [running for running in over if running.about.tenant == last.about.tenant]
+        while len(mine) >= self._bounds.over_per_tenant:
+            self._forget(mine.pop(0), over)
+        while len(over) >= self._bounds.over or sum(running.weight for running in over) > self._bounds.over_bytes:
+            held: Counter[str] = Counter()
+            for running in over:
+                held[running.about.tenant] += running.weight + 1
+            [(greediest, _)] = held.most_common(1)
+            self._forget(next(running for running in over if running.about.tenant == greediest), over)
+
+    def _forget(self, running: Running, over: list[Running]) -> None:
+        over.remove(running)
+        del self._entries[running.about.process_id]

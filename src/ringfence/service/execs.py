@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.errors import Denied, InternalError, InvalidRequest, RingfenceError, Unavailable
 from ringfence.evidence.correlation import Correlation
+from ringfence.interrupted import Interrupted
 from ringfence.outcome import ExecutionResult, Status
 from ringfence.service import exec_views, promises
 from ringfence.service.admission import Admission, Caps
@@ -195,7 +196,7 @@ class Execs:
             if live.task is not None and not live.finished.done():
                 live.end()
                 await asyncio.shield(live.finished)
-            if live.error is None:
+            if live.error is None and (live.result is None or live.result.evidence_id is None):  # on no record
                 return {**live.row(), **live.view}
         return await self.get(who, exec_id)
 
@@ -306,11 +307,13 @@ class Execs:
         leave_promise = False
         try:
             live.result = await self._run_in_turn(live)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as ended:
             if self._is_closing and live.status is Status.QUEUED:
                 live.error, leave_promise = _draining(), live.promised
             else:
-                live.result = exec_views.never_began(live.exec_id, Status.CANCELLED)
+                done = ended.result if isinstance(ended, Interrupted) else None
+                never_began = exec_views.never_began(live.exec_id, Status.CANCELLED)
+                live.result = done if isinstance(done, ExecutionResult) else never_began
         except RingfenceError as error:
             live.error = error
         except Exception as error:  # noqa: BLE001 a fault of ours must not leave anybody waiting for ever

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ringfence.authority.levels import NetMode
 from ringfence.authority.profile import Isolation
@@ -24,6 +22,7 @@ from ringfence.facade import SandboxManager
 from ringfence.identifiers import TimeOrdered
 from ringfence.service.calls import Calls
 from ringfence.service.keys import ApiKeys
+from ringfence.service.readers import Readers
 from ringfence.service.stricter import NOTHING, Stricter
 from ringfence.service.surroundings import files_root
 from ringfence.service.tally import Tallies
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from ringfence.service.settings import ServiceSettings
 
 _ids = TimeOrdered()
-_Found = TypeVar("_Found")
 
 
 def _set_event() -> asyncio.Event:
@@ -61,8 +59,7 @@ class House:
     skills: Any = None
     """The skills that are offered, where there are any."""
     tallies: Tallies = field(default_factory=Tallies)
-    readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "ringfence-reads"))
-    """Where whole journals are read: whoever runs something must not wait for those who look back."""
+    readers: Readers = field(default_factory=Readers)
     draining: bool = False
     """Whether no new work is taken any more."""
     opened: bool = True
@@ -136,10 +133,6 @@ class House:
         known = {"envelope_id": _ids.new("ev"), "time_ms": self.clock.now_ms(), "tenant": "local"}
         await journal.record({"type": kind, **known, **members})
 
-    async def look_back(self, read: Callable[..., _Found], *arguments: Any) -> _Found:
-        """Return what `read` finds in the evidence, in a thread of those who read it."""
-        return await asyncio.get_running_loop().run_in_executor(self.readers, partial(read, *arguments))
-
     @contextmanager
     def working(self) -> Iterator[None]:
         """Count a request that changes something, while it is answered."""
@@ -185,7 +178,7 @@ class House:
         if self.opened:
             self.opened = False
             await self.calls.close()
-            await asyncio.to_thread(self.readers.shutdown, cancel_futures=True)
+            await asyncio.to_thread(self.readers.close)
             await self.manager.cleanup()
             await asyncio.to_thread(self.database.close)
 

@@ -52,9 +52,9 @@ class Live:
 
     def end(self) -> None:
         """Cancel its task after its first step: one that never took it could not tell anybody that it ended."""
-        self.is_ending = True
-        if self.task is not None:
+        if self.task is not None and not self.is_ending:  # a second time would cut off what is written of the first
             asyncio.get_running_loop().call_soon(self.task.cancel)
+        self.is_ending = True
 
     @property
     def view(self) -> View:

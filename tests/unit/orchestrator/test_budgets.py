@@ -14,9 +14,11 @@ from ringfence.budgets.reservation import Reservation
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import Limits
 from ringfence.errors import IsolationUnavailable, QuotaExceeded
+from ringfence.interrupted import Interrupted
 from ringfence.operation import CodeRun, Language
 from ringfence.orchestrator import spending
 from ringfence.outcome import Artifact, ExecutionResult, FileChanges, Status
+from ringfence.ports import Ending
 from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
 
 CODE = CodeRun(Language.PYTHON, "print(1)")
@@ -133,6 +135,20 @@ async def test_a_call_that_was_cancelled_is_charged_in_full() -> None:
         await run
     with pytest.raises(QuotaExceeded, match="cpu_ms"):
         await orchestrator.run(CODE, profile)
+
+
+async def test_a_run_that_was_cancelled_is_charged_what_it_used() -> None:
+    class Cut(ScriptedExecutor):
+        async def execute(self, *_: object) -> ExecutionResult:
+            cut = Interrupted(Ending(None, 9, "cancelled", b"", b"", 0, 0, 0.4, 400, None))
+            cut.result = ExecutionResult(Status.CANCELLED, cpu_ms=400)
+            raise cut
+
+    orchestrator = orchestrator_over(Cut())
+    profile = with_budget("tenant", "*", Budget(cpu_ms=1000))
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            await orchestrator.run(CODE, profile)
 
 
 async def test_the_budget_of_one_session_is_not_anothers() -> None:

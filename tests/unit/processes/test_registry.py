@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -182,6 +183,27 @@ async def test_a_tenant_cannot_use_up_what_is_for_all() -> None:
         await known.start(about("pr_4", "another"), Box().run)
     await known.find(None, "pr_0").kill()
     await known.start(about("pr_5", "another"), Box().run)
+
+
+async def test_four_greedy_tenants_leave_room_for_a_fifth_and_a_sixth() -> None:
+    known, had = registry(), dict.fromkeys(("a", "b", "c", "d", "e", "f"), 0)
+    for tenant in had:
+        with contextlib.suppress(QuotaExceeded):
+            while True:
+                await known.start(about(f"pr_{tenant}{had[tenant]}", tenant), Box().run)
+                had[tenant] += 1
+    assert had == {"a": 16, "b": 16, "c": 16, "d": 8, "e": 4, "f": 2}
+
+
+async def test_what_one_tenant_leaves_does_not_push_out_what_another_left() -> None:
+    known = registry(over_bytes=100)
+    for name, tenant, said in (("pr_m", "modest", 10), ("pr_1", "greedy", 90), ("pr_2", "greedy", 90)):
+        running = await known.start(about(name, tenant), Box().run)
+        running.hear("stdout", bytes(said))
+        await running.kill()
+    assert [info.process_id for info in known.listed(None)] == ["pr_m", "pr_1", "pr_2"]
+    await (await known.start(about("pr_3", "another"), Box().run)).kill()
+    assert [info.process_id for info in known.listed(None)] == ["pr_m", "pr_2", "pr_3"]
 
 
 async def test_of_those_that_are_over_the_oldest_are_forgotten_and_the_last_never() -> None:

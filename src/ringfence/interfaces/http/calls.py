@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http.door import HouseOf, allowed
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
 from ringfence.service.calls import GrantShown, grant_shown
 
-router = APIRouter(prefix="/grants/calls", tags=["grants"])
+router = Router(prefix="/grants/calls", tags=["grants"])
 GRANT_HEADER: Final = "x-ringfence-grant"
 CALL_HEADER: Final = "x-ringfence-call"
 _TAKEN_BY: Final = ("/sandbox/execs", "/sandbox/ops", "/grants/calls/")

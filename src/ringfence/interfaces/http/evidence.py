@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,9 +14,10 @@ from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http import evidence_desk
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
 
-router = APIRouter(prefix="/evidence", tags=["evidence"])
+router = Router(prefix="/evidence", tags=["evidence"])
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The export"}
 }
@@ -89,13 +90,16 @@ class Verdict(BaseModel):
 @router.get("", response_model=EvidencePage, responses=documented(422))
 async def list_evidence(who: Auditor, house: HouseOf, asked: Annotated[AskedPage, Query()]) -> dict[str, Any]:
     """List executions, each held against the hash of its records as it is shown."""
-    return await house.look_back(evidence_desk.listing, house, _selection(who, asked), asked.cursor, asked.limit)
+    return await house.readers.read(
+        who.tenant, evidence_desk.listing, house, _selection(who, asked), asked.cursor, asked.limit
+    )
 
 
 @router.get("/verify", response_model=Verdict, response_model_exclude_unset=True)
 async def verify_evidence(who: Auditor, house: HouseOf) -> dict[str, Any]:
     """Read every record of the journal and say whether it is what was written."""
-    return await house.look_back(evidence_desk.verdict, house, who)
+    found = await house.readers.read_everything(evidence_desk.verdict, house)
+    return evidence_desk.told_to(who, found)
 
 
 @router.get(
@@ -114,7 +118,7 @@ async def export_evidence(who: Auditor, house: HouseOf, asked: Annotated[AskedEx
         raise evidence_desk.nothing()
     chunks = evidence_desk.exporting(house, selection, asked.format, asked.exec_id, who)
     # the first before the answer begins: most of what can go wrong does so there
-    first = await house.look_back(_first, chunks)
+    first = await house.readers.read(who.tenant, _first, chunks)
     return StreamingResponse(
         chain(first, chunks),
         media_type="application/octet-stream",
@@ -125,7 +129,7 @@ async def export_evidence(who: Auditor, house: HouseOf, asked: Annotated[AskedEx
 @router.get("/{evidence_id}", response_model=Evidence, responses=documented(404))
 async def get_evidence(who: Auditor, house: HouseOf, evidence_id: str) -> dict[str, Any]:
     """Show one execution, by its exec_id or evidence_id, with the proof that its records are in the log."""
-    return await house.look_back(evidence_desk.one, house, who, evidence_id)
+    return await house.readers.read(who.tenant, evidence_desk.one, house, who, evidence_id)
 
 
 def _selection(who: Principal, asked: Asked) -> Any:

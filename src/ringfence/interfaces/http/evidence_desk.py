@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.errors import InvalidRequest, Unavailable
+from ringfence.errors import InvalidRequest
 from ringfence.evidence.anchors import Trust
 from ringfence.interfaces.cli.evidence_desk import ALTERED, MISSING, Desk, read_place
 from ringfence.interfaces.cli.evidence_list import listed, running
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 _LATEST: Final = 1 << 52
-_verifying = threading.Lock()
-"""Held by whoever reads all of the journal: one at a time is enough for a disk."""
 
 
 class HouseDesk(Desk):
@@ -107,40 +104,37 @@ def one(house: House, who: Principal, name: str) -> dict[str, Any]:
     }
 
 
-def verdict(house: House, who: Principal) -> dict[str, Any]:
-    """Read all of the journal and say whether it is what was written; the particulars only to who may see all of it.
-
-    Raises:
-        Unavailable: Somebody else is at it.
-    """
+def verdict(house: House) -> dict[str, Any]:
+    """Read all of the journal and say whether it is what was written."""
     from ringfence.journal.signer import verify
 
-    if not _verifying.acquire(blocking=False):
-        raise Unavailable("the evidence is being verified for somebody else", reason="busy", retry_after_seconds=5)
+    desk = HouseDesk(house)
+    _sign(house)
+    key = desk.key
+    if key is None:
+        return {"verdict": "nothing signed", "against": None}
     try:
-        desk = HouseDesk(house)
-        _sign(house)
-        key = desk.key
-        if key is None:
-            return {"verdict": "nothing signed", "against": None}
-        try:
-            with desk.reading() as reader:
-                found = reader.verify(Trust(verify, (), (key,), ()))
-        except (TypeError, ValueError, LookupError, AttributeError, InvalidRequest) as error:
-            # a table that somebody wrote to by hand may hold anything
-            told = {"faults": [f"a table holds what was never written to it ({type(error).__name__})"]}
-            return {"verdict": "tampered", "against": key.name, **(told if who.everywhere else {})}
-    finally:
-        _verifying.release()
+        with desk.reading() as reader:
+            found = reader.verify(Trust(verify, (), (key,), ()))
+    except (TypeError, ValueError, LookupError, AttributeError, InvalidRequest) as error:
+        # a table that somebody wrote to by hand may hold anything
+        fault = f"a table holds what was never written to it ({type(error).__name__})"
+        return {"verdict": "tampered", "against": key.name, "faults": [fault]}
     faults = [f"{each.log_id} {each.fault.kind}: {each.fault.message}" for each in found.reports if each.fault]
     faults += [*found.misled, *(f"{name} is missing" for name in found.missing_logs)]
-    answer: dict[str, Any] = {
+    return {
         "verdict": "tampered" if faults else "proven" if found.is_proven else "signer unproven",
         "against": key.name,
+        "records": sum(each.records for each in found.reports),
+        "faults": faults,
     }
+
+
+def told_to(who: Principal, found: dict[str, Any]) -> dict[str, Any]:
+    """Return of a verdict what a caller may know: the particulars only where it may see all of the journal."""
     if who.everywhere:
-        answer |= {"records": sum(each.records for each in found.reports), "faults": faults}
-    return answer
+        return found
+    return {name: value for name, value in found.items() if name in ("verdict", "against")}
 
 
 def exporting(house: House, selection: Selection, kind: str, execs: list[str], who: Principal) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Depends, Header, Query
+from fastapi import Body, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,13 +18,14 @@ from ringfence.interfaces.http.event_stream import EVENT_SCHEMA, EventStream
 from ringfence.interfaces.http.exec_models import ArtifactList, ExecBody, ExecPage, ExecView, Filters
 from ringfence.interfaces.http.once import read_key
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_finder import FILTERS, Question, read_cursor, write_cursor
 from ringfence.service.exec_form import GRANT_MEMBER, read_exec
 from ringfence.service.execs import Execs
 from ringfence.service.house import House
 
-router = APIRouter(prefix="/sandbox/execs", tags=["execs"])
+router = Router(prefix="/sandbox/execs", tags=["execs"])
 
 Runner = Annotated[Principal, Depends(allowed(Access.AGENT))]
 Looker = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from ringfence.authority.caller import LOCAL, Caller
@@ -19,10 +19,11 @@ from ringfence.capability.form import parse
 from ringfence.evidence.effects import harmless_text
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Principal
 from ringfence.service.house import House
 
-router = APIRouter(prefix="/grants", tags=["grants"])
+router = Router(prefix="/grants", tags=["grants"])
 Admin = Annotated[Principal, Depends(allowed())]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Tenant = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9][a-z0-9_-]*$")]

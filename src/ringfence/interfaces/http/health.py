@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from ringfence.interfaces.http.door import HouseOf, principal_of
+from ringfence.interfaces.http.routes import Router
 from ringfence.service import health as account
 from ringfence.service.callers import Access
 
-router = APIRouter(tags=["health"])
+router = Router(tags=["health"])
 
 
 class HealthCheck(BaseModel):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from ringfence.authority.caller import LOCAL
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
 from ringfence.service.keys import told
 
-router = APIRouter(prefix="/keys", tags=["keys"])
+router = Router(prefix="/keys", tags=["keys"])
 Admin = Annotated[Principal, Depends(allowed())]
 KeyId = Annotated[str, Path(min_length=1, max_length=64)]
 

@@ -6,20 +6,21 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from starlette.responses import PlainTextResponse
 
 from ringfence.interfaces.cli.evidence_desk import INTACT, read_place
 from ringfence.interfaces.cli.metrics import counted
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.evidence_desk import HouseDesk
+from ringfence.interfaces.http.routes import Router
 from ringfence.metrics.exposition import OPENMETRICS, PROMETHEUS, openmetrics_text, prometheus_text
 from ringfence.metrics.recorder import Recorder
 from ringfence.service.callers import Access, Principal
 from ringfence.service.house import House
 from ringfence.service.tally import watch_pool
 
-router = APIRouter(tags=["metrics"])
+router = Router(tags=["metrics"])
 _counting = threading.Lock()
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -29,7 +30,7 @@ async def get_metrics(
     who: Annotated[Principal, Depends(allowed(Access.OPERATOR, Access.AUDITOR))], house: HouseOf, request: Request
 ) -> PlainTextResponse:
     """Return the numbers in the text that Prometheus scrapes, or as OpenMetrics where that is asked for."""
-    recorder = await house.look_back(_recorder, house, who.reads)
+    recorder = await house.readers.read(who.tenant, _recorder, house, who.reads)
     if "application/openmetrics-text" in request.headers.get("accept", ""):
         return PlainTextResponse(openmetrics_text(recorder), media_type=OPENMETRICS)
     return PlainTextResponse(prometheus_text(recorder), media_type=PROMETHEUS)

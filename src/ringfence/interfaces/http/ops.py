@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends
+from fastapi import Body, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +14,7 @@ from ringfence.interfaces.http.door import allowed, house_of
 from ringfence.interfaces.http.exec_models import OperationBody, OperationView
 from ringfence.interfaces.http.execs import as_json, taking_work
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.operation.brokered import ProcExec
 from ringfence.operation.form import from_json
 from ringfence.outcome import ExecutionResult
@@ -21,7 +22,7 @@ from ringfence.outcome_form import broker_form, result_form
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_form import correlation_of, project_name
 
-router = APIRouter(prefix="/sandbox/ops", tags=["ops"])
+router = Router(prefix="/sandbox/ops", tags=["ops"])
 
 
 @router.post("", response_model=None, responses={200: {"model": OperationView}, **documented(404, 409, 504)})

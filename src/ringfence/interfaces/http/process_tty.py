@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
+from ringfence.authority import strict_json
 from ringfence.errors import Denied, InvalidRequest, RingfenceError
 from ringfence.interfaces.http.door import allowed, house_of, origin_name
 from ringfence.interfaces.http.process_models import Offset
@@ -102,7 +103,7 @@ async def _type(websocket: WebSocket, process: Process) -> None:
 
 async def _control(process: Process, text: str) -> None:
     try:
-        asked = json.loads(text)
+        asked = strict_json.read(text.encode())
         kind = asked["type"]
         if kind == "resize":
             await process.resize(asked["rows"], asked["columns"])

@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header, Query
+from fastapi import Body, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,12 +30,13 @@ from ringfence.interfaces.http.process_models import (
     Size,
     StdinBody,
 )
+from ringfence.interfaces.http.routes import Router
 from ringfence.outcome_form import result_form
 from ringfence.service import processes
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_form import read_exec
 
-router = APIRouter(prefix="/sandbox/processes", tags=["processes"])
+router = Router(prefix="/sandbox/processes", tags=["processes"])
 Runner = Annotated[Principal, Depends(allowed(Access.AGENT))]
 Looker = Annotated[Principal, Depends(allowed(Access.AGENT, Access.OPERATOR))]
 _PATIENCE_SECONDS = 10.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
@@ -13,11 +13,12 @@ from ringfence.interfaces.http.door import HouseOf
 from ringfence.interfaces.http.exec_models import OperationView
 from ringfence.interfaces.http.execs import Runner, as_json, execs_of, taking_work
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.outcome_form import broker_form
 from ringfence.service.callers import Principal
 from ringfence.service.house import House
 
-router = APIRouter(prefix="/sandbox/execs", tags=["proposals"])
+router = Router(prefix="/sandbox/execs", tags=["proposals"])
 
 
 class CommitBody(BaseModel):

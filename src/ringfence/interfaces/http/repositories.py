@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import BaseModel, ConfigDict, StringConstraints
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,11 +13,12 @@ from starlette.responses import Response
 from ringfence.interfaces.http.door import HouseOf
 from ringfence.interfaces.http.execs import as_json
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.interfaces.http.workspaces import Agent, Done, ProjectId, done, manager_of
 from ringfence.operation.workspace import WsCheckout
 from ringfence.workspaces.registered import repository_names
 
-router = APIRouter(prefix="/sandbox", tags=["workspaces"])
+router = Router(prefix="/sandbox", tags=["workspaces"])
 
 
 class RepositoryView(BaseModel):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import Depends, Path, Response
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.operation.secret import Way
 from ringfence.service.callers import Access, Principal
 from ringfence.wiring.box import registry_of
 
-router = APIRouter(prefix="/sandbox/secrets", tags=["secrets"])
+router = Router(prefix="/sandbox/secrets", tags=["secrets"])
 Owner = Annotated[Principal, Depends(allowed(Access.OPERATOR))]
 SecretName = Annotated[str, Path(min_length=1, max_length=64)]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel
 
 from ringfence.interfaces.http.door import allowed
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
 
-router = APIRouter(tags=["health"])
+router = Router(tags=["health"])
 Anybody = Annotated[Principal, Depends(allowed(*Access))]
 
 

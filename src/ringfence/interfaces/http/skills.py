@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Path
+from fastapi import Body, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,13 +18,14 @@ from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.exec_models import Name, Number, References, TaskRef
 from ringfence.interfaces.http.execs import as_json, taking_work
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.outcome_form import result_form
 from ringfence.service.callers import Access, Principal
 from ringfence.service.exec_form import correlation_of, project_name
 from ringfence.skills.shelf import not_found
 from ringfence.skills.skill import SkillOutcome
 
-router = APIRouter(prefix="/skills", tags=["skills"])
+router = Router(prefix="/skills", tags=["skills"])
 Agent = Annotated[Principal, Depends(allowed(Access.AGENT))]
 SkillId = Annotated[str, Path(min_length=1, max_length=256)]
 _LEVELS = [str(level) for level in RiskLevel]

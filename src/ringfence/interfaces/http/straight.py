@@ -8,16 +8,16 @@ body unread, so that every refusal is the framework's own.
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.interfaces.http import execs, problem
 from ringfence.interfaces.http.exec_models import ExecBody
+from ringfence.interfaces.http.routes import read_body
 from ringfence.service.callers import Access, Principal
 
 _PATH: Final = "/sandbox/execs"
@@ -68,6 +68,6 @@ def _plain_body(scope: Scope, message: Message) -> ExecBody | None:
     if [value for name, value in scope["headers"] if name == b"content-type"] != [_JSON]:
         return None
     try:
-        return ExecBody.model_validate(json.loads(message.get("body", b"")))
-    except (ValidationError, ValueError, RecursionError):
+        return ExecBody.model_validate(read_body(message.get("body", b"")))
+    except (ValidationError, InvalidRequest, ValueError, RecursionError):
         return None

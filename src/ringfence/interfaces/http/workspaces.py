@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Query
+from fastapi import Body, Depends, Query
 from fastapi import Path as InPath
 from pydantic import BaseModel, ConfigDict, StringConstraints
 from starlette.requests import Request
@@ -16,6 +16,7 @@ from ringfence.facade import SandboxManager
 from ringfence.interfaces.http.door import HouseOf, allowed
 from ringfence.interfaces.http.execs import as_json
 from ringfence.interfaces.http.problem import documented
+from ringfence.interfaces.http.routes import Router
 from ringfence.operation import brokered, workspace
 from ringfence.operation.brokered import Filing
 from ringfence.outcome import BrokerOutcome
@@ -24,7 +25,7 @@ from ringfence.service.exec_form import correlation_of, project_name
 from ringfence.service.house import House
 from ringfence.workspaces.projects import project_names, require_project
 
-router = APIRouter(prefix="/sandbox/workspaces", tags=["workspaces"])
+router = Router(prefix="/sandbox/workspaces", tags=["workspaces"])
 
 _SNAPSHOT = r"^snap_[0-9a-f]{32}$"
 Agent = Annotated[Principal, Depends(allowed(Access.AGENT))]

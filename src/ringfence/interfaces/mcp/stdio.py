@@ -30,6 +30,7 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ringfence.authority import strict_json
 from ringfence.dataclass import dataclass
 
 MOST_LINE: Final = 4 << 20
@@ -106,8 +107,11 @@ def _message(line: bytes | None) -> JSONRPCMessage:
     if line is None:
         return _refused(INVALID_REQUEST, f"a message has at most {MOST_LINE} bytes")
     try:
-        form = from_json(line, allow_inf_nan=False)
-    except ValueError:
+        strict_json.read(line)
+        form = from_json(line, allow_inf_nan=False)  # which knows of texts that are none, and not of keys written twice
+    except strict_json.KeyTwice:
+        return _refused(INVALID_REQUEST, "a key is written twice in one object")
+    except (ValueError, RecursionError):
         return _refused(PARSE_ERROR, "a line must be one JSON-RPC message")
     if isinstance(form, list):
         return _refused(INVALID_REQUEST, "batches are not part of this protocol")

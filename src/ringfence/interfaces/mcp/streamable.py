@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
@@ -13,18 +13,20 @@ import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.datastructures import QueryParams
 from starlette.routing import Route
 
 from ringfence.errors import Denied, InvalidRequest, RingfenceError, Unavailable
 from ringfence.interfaces.http.door import no_key, origin_name
 from ringfence.interfaces.http.problem import response
+from ringfence.interfaces.http.routes import read_body, require_asked_once
 from ringfence.interfaces.mcp.server import Offers, Seat, build
 from ringfence.service.callers import Access, Principal
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
     from mcp.server.context import ServerRequestContext
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from ringfence.service.house import House
 
@@ -77,8 +79,11 @@ class McpDoor:
             principal = _principal(scope)
             _require_own_origin(scope, self._house.settings.cors_origins)
             _require_short(scope)
+            require_asked_once(QueryParams(scope["query_string"]))
             if self._house.draining:
                 raise Unavailable("the service is about to end", reason="draining", fix="try again in a moment")
+            if scope["method"] == "POST":
+                receive = await _read_once(receive)
         except RingfenceError as refused:
             await response(refused)(scope, receive, send)
             return
@@ -145,10 +150,39 @@ def _require_own_origin(scope: Scope, others: Iterable[str]) -> None:
 
 
 def _require_short(scope: Scope) -> None:
-    """Refuse a body that says it is too long; the library refuses those that do not say so."""
+    """Refuse a body that says it is too long, before any of it is read."""
     length = _header(scope, b"content-length")
     if length is not None and length.isdecimal() and int(length) > MOST_BODY:
-        raise InvalidRequest(f"a message has at most {MOST_BODY} bytes", reason="body_too_large")
+        raise _too_large()
+
+
+async def _read_once(receive: Receive) -> Receive:
+    """Read a message whose keys are each written once, for the library to read it again, which would take the last.
+
+    Whether it is a message at all is for the library to say.
+    """
+    pieces: list[Message] = []
+    size = 0
+    while True:
+        piece = await receive()
+        pieces.append(piece)
+        size += len(piece.get("body", b""))
+        if size > MOST_BODY:
+            raise _too_large()
+        if not piece.get("more_body", False):
+            break
+    with suppress(ValueError, RecursionError):
+        read_body(b"".join(piece.get("body", b"") for piece in pieces))
+    kept = iter(pieces)
+
+    async def receive_again() -> Message:
+        return next(kept, None) or await receive()
+
+    return receive_again
+
+
+def _too_large() -> InvalidRequest:
+    return InvalidRequest(f"a message has at most {MOST_BODY} bytes", reason="body_too_large")
 
 
 def _header(scope: Scope, name: bytes) -> str | None:

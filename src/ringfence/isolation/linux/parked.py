@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field
+from ringfence.interrupted import Interrupted
 from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.ending import seen_by_the_kernel, told, until_over
 from ringfence.isolation.ends import Streams
@@ -138,7 +139,9 @@ class ParkedWorker:
         except asyncio.CancelledError:
             self.kill("cancelled")
             await until_over(watch.over)
-            raise
+            watch.drain()
+            elapsed = time.perf_counter() - started
+            raise Interrupted(self._ending(watch.farewell, captures, elapsed, has_started=True)) from None
         finally:
             feed.end()
             watch.end()

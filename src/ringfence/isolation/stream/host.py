@@ -16,6 +16,7 @@ from ringfence.attachment import Attachment
 from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import IsolationUnavailable
+from ringfence.interrupted import Interrupted
 from ringfence.isolation.capture import Capture, Listener, mask
 from ringfence.isolation.ending import seen_by_the_kernel, told, until_over
 from ringfence.isolation.protocol import Kind, encode
@@ -141,6 +142,7 @@ class StreamWorker:
         conversation = Conversation(self, loop, captures, job, feed, controls)
         # it travels while it is written down that it begins
         conversation.hand_over(self._message(job, controls))
+        was_cancelled = False
         try:
             if begin is not None:
                 await begin()
@@ -155,14 +157,17 @@ class StreamWorker:
             await conversation.over.wait()
         except asyncio.CancelledError:
             self.kill("cancelled")
-            if self._conversation is not None:
-                await until_over(conversation.over)
-            raise
+            if self._conversation is None:
+                raise
+            await until_over(conversation.over)
+            was_cancelled = True
         finally:
             feed.end()
             conversation.end()
         elapsed = time.perf_counter() - started
         self._farewell, self._has_started = conversation.farewell, conversation.has_started
+        if was_cancelled:
+            raise Interrupted(self._told(captures, elapsed, self._killed_by))
         if listener is not None and listener.error is not None:
             raise listener.error
         return await self._ending(captures, elapsed)
@@ -200,10 +205,15 @@ class StreamWorker:
             )
         if self._killed_by is None and not self._has_started:
             raise WorkerLost("the container ended before it started the job")
-        exit_code, signal_number = seen_by_the_kernel(None if farewell is None else farewell.wait_status)
         killed_by = self._killed_by
         if killed_by is None:
+            _, signal_number = seen_by_the_kernel(None if farewell is None else farewell.wait_status)
             killed_by = await self._what_killed(farewell, signal_number)
+        return self._told(captures, elapsed, killed_by)
+
+    def _told(self, captures: tuple[Capture, Capture], elapsed: float, killed_by: str | None) -> Ending:
+        farewell = self._farewell
+        exit_code, signal_number = seen_by_the_kernel(None if farewell is None else farewell.wait_status)
         usage = self.line.usage()
         cpu_ms = peak = tasks = None
         if farewell is not None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from ringfence.interfaces.http.aio import envelope
 from ringfence.interfaces.http.aio.seat import AtSeat
 from ringfence.interfaces.http.execs import as_json
 from ringfence.interfaces.http.problem import problem_of
+from ringfence.interfaces.http.routes import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 _PARTS: Final = ("browser", "display", "proxy", "util", "nodejs/info", "nodejs/sessions", "sandbox/hooks", "file/watch")
 _METHODS: Final = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _NOT_IMPLEMENTED: Final = 501

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import Field
 from starlette.responses import Response
 
@@ -21,11 +21,12 @@ from ringfence.interfaces.http.aio.fields import (
     Text,
 )
 from ringfence.interfaces.http.aio.seat import AtSeat, Seat
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.aio import commands
 from ringfence.service.aio.paths import guest_directory
 from ringfence.service.aio.sessions import Command, Kind, Session
 
-router = APIRouter(prefix="/v1/bash", tags=["aio bash"])
+router = Router(prefix="/v1/bash", tags=["aio bash"])
 _USUAL_LENGTH = 50_000
 _LONGEST_POLL_SECONDS = 60.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import Field
 from starlette.responses import Response
 
@@ -12,12 +12,13 @@ from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
 from ringfence.interfaces.http.aio.fields import Asked, FilePath, SessionName, Text
 from ringfence.interfaces.http.aio.seat import AtSeat, Seat
+from ringfence.interfaces.http.routes import Router
 from ringfence.outcome import ExecutionResult
 from ringfence.service.aio import kernels
 from ringfence.service.aio.paths import guest_directory
 from ringfence.service.aio.sessions import Kind
 
-router = APIRouter(prefix="/v1/code", tags=["aio code"])
+router = Router(prefix="/v1/code", tags=["aio code"])
 Timeout = Annotated[int, Field(ge=1, le=300)]
 
 

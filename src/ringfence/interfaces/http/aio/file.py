@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Query
+from fastapi import Body, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -18,6 +18,7 @@ from ringfence.interfaces.http.aio import file_edits, file_search
 from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, refusals, told
 from ringfence.interfaces.http.aio.fields import Asked, FilePath, Number, Text, refuse_sudo
 from ringfence.interfaces.http.aio.seat import AtSeat
+from ringfence.interfaces.http.routes import Router
 from ringfence.operation import brokered
 from ringfence.operation.path import MAX_PATH_BYTES
 from ringfence.service.aio import editing
@@ -25,7 +26,7 @@ from ringfence.service.aio.files import content_of, write_file
 from ringfence.service.aio.multipart import read_form
 from ringfence.service.aio.paths import guest_path
 
-router = APIRouter(prefix="/v1/file", tags=["aio file"])
+router = Router(prefix="/v1/file", tags=["aio file"])
 router.include_router(file_edits.router)
 router.include_router(file_search.router)
 _PIECE: Final = 4 * 1024 * 1024

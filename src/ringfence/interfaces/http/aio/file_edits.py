@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import Field
 from starlette.responses import Response
 
@@ -12,12 +12,13 @@ from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
 from ringfence.interfaces.http.aio.fields import Asked, FilePath, Number, Text, refuse_sudo
 from ringfence.interfaces.http.aio.seat import AtSeat, Seat
+from ringfence.interfaces.http.routes import Router
 from ringfence.operation import brokered
 from ringfence.service.aio import editing
 from ringfence.service.aio.files import content_of, write_file
 from ringfence.service.aio.paths import guest_path
 
-router = APIRouter()
+router = Router()
 _SHOWN = 1000
 Range = Annotated[list[Annotated[int, Field(ge=-1, lt=2**31)]], Field(min_length=2, max_length=2)]
 

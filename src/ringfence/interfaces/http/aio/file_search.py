@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
@@ -14,11 +14,12 @@ from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
 from ringfence.interfaces.http.aio.fields import Asked, FilePath, Number, Pattern, refuse_sudo
 from ringfence.interfaces.http.aio.seat import AtSeat, Seat
+from ringfence.interfaces.http.routes import Router
 from ringfence.operation import brokered
 from ringfence.service.aio.looking import MOST_FOUND, look
 from ringfence.service.aio.paths import guest_path
 
-router = APIRouter()
+router = Router()
 Patterns = Annotated[list[Pattern], Field(max_length=100)]
 Most = Annotated[int, Field(ge=1, le=MOST_FOUND)]
 Lines = Annotated[int, Field(ge=0, le=100)]

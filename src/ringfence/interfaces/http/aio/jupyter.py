@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import StringConstraints
 from starlette.responses import Response
 
@@ -14,12 +14,13 @@ from ringfence.interfaces.http.aio.code import Timeout, message_of
 from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
 from ringfence.interfaces.http.aio.fields import Asked, FilePath, SessionName, SessionPath, Text
 from ringfence.interfaces.http.aio.seat import AtSeat
+from ringfence.interfaces.http.routes import Router
 from ringfence.outcome import ExecutionResult
 from ringfence.service.aio import kernels
 from ringfence.service.aio.paths import guest_directory
 from ringfence.service.aio.sessions import IDLE_SECONDS, Kind, Session
 
-router = APIRouter(prefix="/v1/jupyter", tags=["aio jupyter"])
+router = Router(prefix="/v1/jupyter", tags=["aio jupyter"])
 KernelName = Annotated[str, StringConstraints(max_length=64)]
 _MOST_SESSIONS = 16
 

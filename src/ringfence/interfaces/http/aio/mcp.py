@@ -6,15 +6,16 @@ from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Path
+from fastapi import Body, Path
 from starlette.responses import Response
 
 from ringfence.errors import InvalidRequest, Unavailable
 from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
 from ringfence.interfaces.http.aio.seat import AtSeat
 from ringfence.interfaces.http.execs import taking_work
+from ringfence.interfaces.http.routes import Router
 
-router = APIRouter(prefix="/v1/mcp", tags=["aio mcp"])
+router = Router(prefix="/v1/mcp", tags=["aio mcp"])
 SERVER: Final = "ringfence"
 Name = Annotated[str, Path(min_length=1, max_length=256)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import Field
 from starlette.responses import Response
 
@@ -13,10 +13,11 @@ from ringfence.interfaces.http.aio.code import Timeout, message_of
 from ringfence.interfaces.http.aio.envelope import Envelope, View, expected, told
 from ringfence.interfaces.http.aio.fields import Asked, FilePath, SessionName, Text
 from ringfence.interfaces.http.aio.seat import AtSeat
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.aio import kernels
 from ringfence.service.aio.paths import guest_directory
 
-router = APIRouter(prefix="/v1/nodejs", tags=["aio nodejs"])
+router = Router(prefix="/v1/nodejs", tags=["aio nodejs"])
 
 
 class NodeBody(Asked):

@@ -6,17 +6,17 @@ import json
 import platform
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from ringfence.errors import ExecutionFailed
 from ringfence.interfaces.http.aio.envelope import Envelope, View, absent, expected, told
 from ringfence.interfaces.http.aio.seat import AtSeat
 from ringfence.interfaces.http.execs import as_json
+from ringfence.interfaces.http.routes import Router
 from ringfence.operation import WORKING_DIRECTORY
 from ringfence.version import __version__
 
-router = APIRouter(prefix="/v1/sandbox", tags=["aio sandbox"])
+router = Router(prefix="/v1/sandbox", tags=["aio sandbox"])
 _PACKAGES = (
     "import json; from importlib.metadata import distributions; "
     "print(json.dumps(sorted({(d.metadata['Name'] or '', d.version) for d in distributions()})))"

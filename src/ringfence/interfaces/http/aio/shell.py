@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from starlette.responses import Response
 
 from ringfence.interfaces.http.aio.bash import end_session, message_of, session_form
@@ -19,11 +19,12 @@ from ringfence.interfaces.http.aio.fields import (
     WholeSeconds,
 )
 from ringfence.interfaces.http.aio.seat import AtSeat, Seat
+from ringfence.interfaces.http.routes import Router
 from ringfence.service.aio import commands
 from ringfence.service.aio.paths import guest_directory
 from ringfence.service.aio.sessions import IDLE_SECONDS, MOST_OF_A_TENANT, Command, Kind, Session
 
-router = APIRouter(prefix="/v1/shell", tags=["aio shell"])
+router = Router(prefix="/v1/shell", tags=["aio shell"])
 _SILENT_SECONDS = 120.0
 _USUAL_LENGTH = 30_000
 _MOST_RECORDS = 8

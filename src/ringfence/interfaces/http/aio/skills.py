@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.responses import Response
 
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http.aio.envelope import Envelope, ExpectedFailure, View, absent, expected, told
 from ringfence.interfaces.http.aio.seat import AtSeat
+from ringfence.interfaces.http.routes import Router
 from ringfence.skills.shelf import not_found
 from ringfence.skills.skill import Skill
 
-router = APIRouter(prefix="/v1/skills", tags=["aio skills"])
+router = Router(prefix="/v1/skills", tags=["aio skills"])
 Name = Annotated[str, Path(min_length=1, max_length=256)]
 
 

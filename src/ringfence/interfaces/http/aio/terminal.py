@@ -11,6 +11,7 @@ from typing import Any, Final
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
+from ringfence.authority import strict_json
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.interfaces.http.aio.seat import AtSeat, Seat
 from ringfence.interfaces.http.process_tty import require_own_page
@@ -82,7 +83,7 @@ async def _ping(websocket: WebSocket, _process: Process) -> None:
 async def _type(websocket: WebSocket, process: Process) -> None:
     while True:
         try:
-            message = json.loads(await websocket.receive_text())
+            message = strict_json.read((await websocket.receive_text()).encode())
             kind, data = message["type"], message.get("data")
             if kind == "input":
                 await _input(process, str(data))
