@@ -33,6 +33,9 @@ def command() -> NoReturn:
     """
     if sys.argv[1:2] in (["run"], ["shell"]):
         gc.set_threshold(_MANY_OBJECTS)  # what is imported stays; looking through it seventy times finds nothing
+    from ringfence.interfaces.cli.bytecode import read_directly
+
+    read_directly()
     ended: list[int] = []
     atexit.register(_leave, ended)  # first, and so called last
     ended.append(main())
@@ -72,6 +75,9 @@ def _dispatch(words: list[str]) -> int:
     name, rest = (words[0], words[1:]) if words else ("--help", [])
     asks_for_help = bool({"-h", "--help"} & set(_own_words(rest)))
     if name in ("run", "shell") and not asks_for_help:
+        from ringfence.interfaces.cli.lightly import lightly
+
+        lightly("argparse")
         from ringfence.interfaces.cli.run import run_command
 
         return run_command(name, rest)
