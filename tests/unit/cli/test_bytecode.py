@@ -123,5 +123,7 @@ def test_the_command_reads_its_modules_so_unless_python_is_told_otherwise(flags:
         "main.main = lambda: print([each.__name__ for each in sys.meta_path if isinstance(each, type)]) or 0;"
         "main.command()"
     )
-    done = subprocess.run([sys.executable, *flags, "-I", "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *flags, "-I", "-c", program, "run"], capture_output=True, text=True, check=True
+    )
     assert ("'Direct', 'PathFinder'" in done.stdout, "Direct" in done.stdout) == (is_there, is_there)

@@ -31,11 +31,13 @@ def command() -> NoReturn:
     That would be a fifth of `ringfence run`, for memory which the kernel takes back anyway. Threads are waited for and
     what was registered to be done at exit is done, as always.
     """
-    if sys.argv[1:2] in (["run"], ["shell"]):
+    name = sys.argv[1] if sys.argv[1:] else "help"
+    if name in ("run", "shell"):
         gc.set_threshold(_MANY_OBJECTS)  # what is imported stays; looking through it seventy times finds nothing
-    from ringfence.interfaces.cli.bytecode import read_directly
+    if name != "help" and not name.startswith("-"):  # for a few words it does not pay
+        from ringfence.interfaces.cli.bytecode import read_directly
 
-    read_directly()
+        read_directly()
     ended: list[int] = []
     atexit.register(_leave, ended)  # first, and so called last
     ended.append(main())
