@@ -6,6 +6,7 @@ Each function raises `InvalidRequest` that says which argument is wrong, so that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +27,7 @@ _TEXTS = (str, bytes)
 _LISTS = (tuple, list, Iterable)
 _MAPPINGS = (dict, Mapping)
 _BYTES = (bytes, bytearray, memoryview)
+_AWAITED = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
 _Choice = TypeVar("_Choice", SecurityMode, Isolation)
 
 
@@ -159,16 +161,21 @@ def listener(on_output: OnOutput | None) -> OnOutput | None:
     """
     if on_output is None:
         return None
-    from inspect import iscoroutinefunction  # not at the top: most runs have no listener
-
     called: object = on_output  # whatever its type says
-    if not callable(called) or iscoroutinefunction(called):
+    if not callable(called) or _is_awaited(called):
         raise InvalidRequest(
             f"on_output must be a plain function of a name and bytes, not {on_output!r}",
             reason="invalid_value",
             fix="pass a `def`, or iterate over manager.stream(…)",
         )
     return on_output
+
+
+def _is_awaited(called: object) -> bool:
+    """Whether it was written with `async def`: `inspect` would say so, which takes every command a while to import."""
+    while isinstance(called, partial):
+        called = called.func
+    return bool(getattr(getattr(called, "__code__", None), "co_flags", 0) & _AWAITED)
 
 
 def text(code: object) -> str:

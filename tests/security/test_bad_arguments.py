@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ async def _never(name: str, data: bytes) -> None:
     """Be called, and never awaited."""
 
 
-@pytest.mark.parametrize("listener", [5, "print", _never])
+@pytest.mark.parametrize("listener", [5, "print", _never, functools.partial(_never, "x")])
 async def test_a_listener_that_cannot_be_called_is_refused_before_anything_runs(listener: Any) -> None:
     async with SandboxManager(isolation="native", pool_size=0) as manager:
         with pytest.raises(InvalidRequest) as refusal:

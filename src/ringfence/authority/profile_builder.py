@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.authority.explanation import Explanation
 from ringfence.authority.layers import (
     Ceiling,
     Layers,
@@ -34,6 +33,7 @@ from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from ringfence.authority.explanation import Explanation
     from ringfence.authority.grant import Grant
     from ringfence.authority.manifest import Manifest
     from ringfence.authority.policy import PolicySnapshot
@@ -103,6 +103,8 @@ class ProfileBuilder:
         request: Request = NO_REQUEST,
     ) -> Explanation:
         """Return, for the same arguments as `build`, every value with its layer and every ceiling it met."""
+        from ringfence.authority.explanation import Explanation  # not at the top: a run asks for none
+
         layers = self._layers(grant, manifest, policy, tool, role, request)
         rows = (
             *limit_rows(layers),

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringfence.workspaces.home_config import section_of, wrong
-from ringfence.workspaces.host_directories import checked_directory
 
 MOST_MOUNTS: Final = 32
 _KEYS: Final = ("ro_mounts", "repositories")
@@ -26,6 +25,10 @@ def read_only_mounts(home: Path) -> tuple[tuple[str, str], ...]:
         InvalidRequest: A name or a path cannot be one of them; the message names it.
     """
     declared = declared_in(home, "ro_mounts", MOST_MOUNTS)
+    if not declared:
+        return ()
+    from ringfence.workspaces.host_directories import checked_directory  # not at the top: most homes show nothing
+
     return tuple(
         (checked_directory(f"workspace.ro_mounts.{name[:100]}", name, path, home), f"/mnt/{name}")
         for name, path in sorted(declared.items())

@@ -31,8 +31,13 @@ def command() -> NoReturn:
     That would be a fifth of `ringfence run`, for memory which the kernel takes back anyway. Threads are waited for and
     what was registered to be done at exit is done, as always.
     """
-    if sys.argv[1:2] in (["run"], ["shell"]):
+    name = sys.argv[1] if sys.argv[1:] else "help"
+    if name in ("run", "shell"):
         gc.set_threshold(_MANY_OBJECTS)  # what is imported stays; looking through it seventy times finds nothing
+    if name != "help" and not name.startswith("-"):  # for a few words it does not pay
+        from ringfence.interfaces.cli.bytecode import read_directly
+
+        read_directly()
     ended: list[int] = []
     atexit.register(_leave, ended)  # first, and so called last
     ended.append(main())
@@ -72,6 +77,9 @@ def _dispatch(words: list[str]) -> int:
     name, rest = (words[0], words[1:]) if words else ("--help", [])
     asks_for_help = bool({"-h", "--help"} & set(_own_words(rest)))
     if name in ("run", "shell") and not asks_for_help:
+        from ringfence.interfaces.cli.lightly import lightly
+
+        lightly("argparse")
         from ringfence.interfaces.cli.run import run_command
 
         return run_command(name, rest)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringfence.interfaces.cli.interrupt import Interrupts
+from ringfence.interfaces.cli.lightly import lightly
 from ringfence.interfaces.cli.options import RunOptions, parse_run
 from ringfence.interfaces.cli.take import take_code, take_inputs, take_stdin
-from ringfence.interfaces.cli.through import lightly, through_service
+from ringfence.interfaces.cli.through import through_service
 from ringfence.outcome import ExecutionResult
 
 RunOnce = Callable[..., ExecutionResult]
@@ -19,6 +20,7 @@ RunOnce = Callable[..., ExecutionResult]
 def run_command(command: str, words: Sequence[str], *, run: RunOnce | None = None) -> int:
     """Carry out `ringfence run` or `ringfence shell` and return the exit code."""
     options = parse_run(command, words)
+    lightly("pathlib", "subprocess")  # not before: a refused command line needs neither
     run = run or through_service(options)
     if run is None and options.isolation in ("auto", "native"):
         _ignite(options)
@@ -48,6 +50,7 @@ def _ignite(options: RunOptions) -> None:
     ignite_ahead()
     if options.packages or options.preload:
         return  # it takes another zygote
+    lightly("concurrent.futures")
     from pathlib import Path
 
     from ringfence.isolation.native import ahead

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.interfaces.cli.lightly import lightly
 
 if TYPE_CHECKING:
     from ringfence.client.service import Service
@@ -48,33 +47,6 @@ def through_service(options: RunOptions) -> Callable[..., ExecutionResult] | Non
 
     service = open_service(home, Retrying(_PATIENCE_SECONDS))
     return None if service is None else partial(_run, service)
-
-
-class _Later(ModuleType):
-    """Stands in a module where another was imported, and imports that one when it is asked for something."""
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:  # asked at once, while it still stands in
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
-
-
-def lightly(module: str) -> None:
-    """Import a module without what it imports for things that no run of the command does.
-
-    `ssl` takes as long as all the rest and may be missing anyway; `inspect` brings the parser and the disassembler; the
-    others are what asyncio has for TLS and for connecting to hosts.
-    """
-    later = ("inspect", "asyncio.sslproto", "asyncio.staggered")
-    standing_in: dict[str, Any] = {"ssl": None} | {name: _Later(name) for name in later}
-    added = {name: one for name, one in standing_in.items() if name not in sys.modules}
-    sys.modules.update(added)
-    try:
-        import_module(module)
-    finally:
-        for name, one in added.items():
-            if name in sys.modules and sys.modules[name] is one:
-                del sys.modules[name]
 
 
 def _run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import os
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,9 @@ class Outfit:
             "trees": self.view.trees,
             "links": self.view.links,
             "hidden": self.view.hidden,
-            "base_filter": base64.b64encode(self.base_filter).decode(),
-            "seal_filter": base64.b64encode(self.seal_filter).decode(),
-            "init_filter": base64.b64encode(self.init_filter).decode(),
+            "base_filter": binascii.b2a_base64(self.base_filter, newline=False).decode(),
+            "seal_filter": binascii.b2a_base64(self.seal_filter, newline=False).decode(),
+            "init_filter": binascii.b2a_base64(self.init_filter, newline=False).decode(),
             "landlock_abi": self.landlock_abi,
             "environment": dict(self.environment),
             "sys_path": self.sys_path,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import select
 import signal
@@ -30,7 +29,6 @@ from ringfence.outcome import Layers, SandboxType
 from ringfence.ports import WorkerSpec
 from ringfence.workspaces.run_directory import RunDirectory
 
-_log = logging.getLogger(__name__)
 _BUILD_SECONDS = 20.0
 _FILTERS_PER_WORKER = 2
 _LAST_BURIALS = 500
@@ -327,7 +325,9 @@ class Workshop:
             if done and (self._cgroups is None or self._cgroups.result().close()):
                 return
             time.sleep(0.01)  # the kernel is still taking the last members apart
-        _log.warning("cgroups of runs that are over could not be removed; the next start will")
+        import logging  # not at the top: it takes as long as what builds boxes, and seldom has anything to say
+
+        logging.getLogger(__name__).warning("cgroups of runs that are over could not be removed; the next start will")
 
 
 def pid_of(pidfd: int) -> int:

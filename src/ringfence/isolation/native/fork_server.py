@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import errno
 import os
 import socket
@@ -48,7 +48,7 @@ class ForkServer:
         for end in (self._host, self._control):
             end.settimeout(_ANSWER_SECONDS)
         message = outfit.to_message(source=ignition.SOURCE)
-        message["idle"] = base64.b64encode(idle.program(os.uname().machine)).decode()
+        message["idle"] = binascii.b2a_base64(idle.program(os.uname().machine), newline=False).decode()
         channel.send(self._host, {**message, "mapped_by_host": self.base_id is not None})
         if self.base_id is not None:
             self._expect(self._host, "unshared")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
 from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, next_step
 from ringfence.ports import Backend, Begin, Worker, WorkerSpec
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from logging import Logger
+
 _TICK_SECONDS = 5.0
 _TIDY_SECONDS = 0.01
 _MOST_UNBURIED = 16
@@ -283,7 +285,7 @@ class Keeper:
         try:
             self._on_failure(error)
         except Exception:  # noqa: BLE001  logged; the pool goes on
-            _log.exception("that no worker starts could not be told: %s", error)
+            _logger().exception("that no worker starts could not be told: %s", error)
 
     def _failed(self, shelf: _Shelf, error: Exception) -> None:
         """Try again, unless it is hopeless: a caller gets the error, never a worse worker."""
@@ -318,7 +320,13 @@ def _discard(worker: Worker) -> None:
     try:
         worker.discard()
     except Exception:  # noqa: BLE001  logged; nobody waits for it
-        _log.exception("worker %s could not be discarded", worker.sandbox_id)
+        _logger().exception("worker %s could not be discarded", worker.sandbox_id)
+
+
+def _logger() -> Logger:
+    import logging  # not at the top: most pools never have anything to say
+
+    return logging.getLogger(__name__)
 
 
 def _forgettable(shelf: _Shelf) -> bool:
