@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ringfence
 from ringfence import SandboxManager
 from ringfence.capability.limits import Limits
-from ringfence.errors import InvalidRequest, PathTraversalError, RingfenceError
+from ringfence.errors import InvalidRequest, PathTraversalError, RingfenceError, Unavailable
 from ringfence.facade import ExecutionRequest
 from ringfence.operation import MAX_CODE_BYTES, MAX_INPUT_FILES
 
@@ -129,6 +131,23 @@ def test_a_relative_home_means_nothing_where_the_directory_is_gone(
     with pytest.raises(InvalidRequest) as refusal:
         SandboxManager(home="here")
     assert refusal.value.reason == "invalid_value"
+
+
+def test_a_user_without_a_home_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "RINGFENCE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 0x7246_FFFF)  # nobody's, and so without an entry
+    with pytest.raises(InvalidRequest) as refusal:
+        SandboxManager()
+    assert refusal.value.reason == "invalid_value"
+    assert "RINGFENCE_HOME" in str(refusal.value.fix)
+
+
+def test_a_home_that_cannot_be_is_named_with_what_helps(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable) as refusal:
+        ringfence.run("print(1)", isolation="native", home=tmp_path / "file", pool_size=0)
+    assert str(tmp_path / "file") in str(refusal.value.fix)
 
 
 async def test_what_a_caller_wrote_makes_no_message_without_end() -> None:

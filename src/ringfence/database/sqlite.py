@@ -215,7 +215,7 @@ class SqliteDatabase:
             # such as an image of a disk: reading takes locks, and settles what killed processes left
             copied = "copy the home to where it may be written, and read that copy with --home COPY"
             raise self._broken(
-                error.strerror or str(error), fix=copied if error.errno == errno.EROFS else None
+                error.strerror or str(error), fix=copied if error.errno == errno.EROFS else self._let_write()
             ) from error
 
     def _cursor(self, wait_seconds: float, *, on_disk: bool) -> SqliteCursor:
@@ -356,7 +356,7 @@ class SqliteDatabase:
         return self._broken(str(error))
 
     def _let_write(self) -> str:
-        return f"let this user write to {self._path} and its directory"
+        return f"let this user write to {self._path} and its directory, or name another home in RINGFENCE_HOME"
 
     def _busy(self, wait_seconds: float) -> Unavailable:
         return Unavailable(f"{self._path.name} is held by somebody else for {wait_seconds:g} s", reason="busy")
