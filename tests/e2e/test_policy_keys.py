@@ -133,6 +133,7 @@ HELD: dict[str, tuple[str, Act, str]] = {
     "budget": ("budget: {calls: 0}", code("1"), "calls"),
 }  # fmt: skip
 _POLICY_TESTS = "tests/unit/authority/test_policy_reader.py"
+_CHECK_TESTS = "tests/unit/cli/test_policy_check.py"
 ELSEWHERE = {
     "sandbox_enabled": f"{_POLICY_TESTS}::test_the_most_specific_word_about_the_isolation_counts",
     "require_cgroups": "tests/security/test_stricter.py::test_a_policy_has_memory_held_by_a_cgroup_or_nothing_runs",
@@ -146,7 +147,7 @@ ELSEWHERE = {
 }
 TOP_ELSEWHERE = {
     "security_mode": "tests/unit/authority/test_profile_builder.py::test_a_request_cannot_loosen_a_strict_policy",
-    "tests": "tests/unit/cli/test_policy.py::test_what_code_asks_for_is_judged_by_check_and_by_the_policys_own_tests",
+    "tests": f"{_CHECK_TESTS}::test_what_code_asks_for_is_judged_by_check_and_by_the_policys_own_tests",
     "taint": "tests/security/test_taint.py::test_who_reads_may_not_send_afterwards_and_is_told_why",
 }
 TOP: dict[str, tuple[str, Act, str]] = {
