@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.command_line import ringfence as command
-from tests.net_lab import OTHER, PUBLIC, Names, Server, Wire
+from tests.hostile_web import OTHER, PUBLIC, Names, Server, Wire
 
 from ringfence import BrokerOutcome, Limits, RingfenceError, SandboxConfig, SandboxManager
 from ringfence.egress.settings import NetSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.net_lab import Names, Server, Wire, authority
+from tests.hostile_web import Names, Server, Wire, authority
 
 from ringfence import load_policy
 from ringfence.capability.limits import MIB, Limits

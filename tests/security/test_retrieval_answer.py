@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.net_lab import OTHER, PUBLIC
+from tests.hostile_web import OTHER, PUBLIC
 from tests.security.retrieval_net import READING, Internet
 from tests.security.retrieval_net import net as net
 

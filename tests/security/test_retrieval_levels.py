@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.net_lab import OTHER, PUBLIC
+from tests.hostile_web import OTHER, PUBLIC
 from tests.security.retrieval_net import LIMITS, LISTED, PRIVATE, READING, Internet
 from tests.security.retrieval_net import net as net
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.net_lab import OTHER, PUBLIC
+from tests.hostile_web import OTHER, PUBLIC
 from tests.security.retrieval_net import PRIVATE, READING, Internet
 from tests.security.retrieval_net import net as net
 

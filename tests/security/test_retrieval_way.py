@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.net_lab import OTHER, PUBLIC, Server
+from tests.hostile_web import OTHER, PUBLIC, Server
 from tests.security.retrieval_net import LISTED, Internet
 from tests.security.retrieval_net import net as net
 from tests.security.retrieval_net import tls as tls
