@@ -40,8 +40,10 @@ def said(home: Path | None, *words: str, code: int = 0, **more: str) -> str:
 
 
 def told(home: Path | None, command: str, *words: str, code: int = 0, **more: str) -> dict[str, Any]:
-    """Return the one JSON object that the command printed."""
-    answer: dict[str, Any] = json.loads(said(home, command, *_with_json(words), code=code, **more))
+    """Return the one JSON object that the command printed, in one line."""
+    output = said(home, command, *_with_json(words), code=code, **more)
+    assert output.count("\n") == 1
+    answer: dict[str, Any] = json.loads(output)
     return answer
 
 

@@ -20,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from tests.net_lab import Names
+from tests.hostile_web import Names
 
 from ringfence.egress.proxy.meter import Patience
 from ringfence.egress.proxy.proxy import Proxy

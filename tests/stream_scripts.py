@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ringfence.capability.limits import Limits
@@ -15,8 +16,9 @@ from ringfence.isolation.stream.boot import bundle
 from ringfence.isolation.stream.host import StreamWorker
 from ringfence.isolation.stream.line import Line
 from ringfence.isolation.stream.parking import park
+from ringfence.operation import Language
 from ringfence.outcome import Layers, SandboxType
-from ringfence.ports import WorkerSpec
+from ringfence.ports import Job, WorkerSpec
 from ringfence.workspaces.session import SessionWorkspace
 
 HELLO = {"pid": 2, "python": "3.11.7", "landlock": 0, "filters": 0, "notes": []}
@@ -133,3 +135,20 @@ def parked(
         assert container.killed.is_set()
         raise
     return worker, container
+
+
+@contextmanager
+def held(script: Script, **options: Any) -> Iterator[StreamWorker]:
+    """Give the worker at the end of such a line, and see that its container was ended."""
+    worker, container = parked(script, **options)
+    try:
+        yield worker
+    finally:
+        worker.discard()
+        container.end()
+        assert container.killed.is_set()
+
+
+def job(code: str = "pass", language: Language = Language.PYTHON, *, stdin: bytes = b"", **limits: Any) -> Job:
+    """Return what such a worker is given to run."""
+    return Job(language, code, (), {}, stdin, Limits(**limits))

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from tests import net_lab
-from tests.net_lab import PUBLIC, Lab
+from tests.hostile_web import PUBLIC
+from tests.net_lab import Lab
 
 from ringfence import BrowserAction, BrowserRouter, RingfenceError, SandboxManager
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from tests import net_lab
-from tests.net_lab import PUBLIC, Lab
+from tests.hostile_web import PUBLIC
+from tests.net_lab import Lab
 
 import ringfence
 from ringfence import SandboxConfig, SandboxManager

@@ -132,9 +132,10 @@ HELD: dict[str, tuple[str, Act, str]] = {
                           perform(ProcExec("echo", ("b",))), "argument"),
     "budget": ("budget: {calls: 0}", code("1"), "calls"),
 }  # fmt: skip
-_POLICY_TESTS = "tests/unit/authority/test_policy_reader.py"
+_MEANING_TESTS = "tests/unit/authority/test_policy_meaning.py"
+_CHECK_TESTS = "tests/unit/cli/test_policy_check.py"
 ELSEWHERE = {
-    "sandbox_enabled": f"{_POLICY_TESTS}::test_the_most_specific_word_about_the_isolation_counts",
+    "sandbox_enabled": f"{_MEANING_TESTS}::test_the_most_specific_word_about_the_isolation_counts",
     "require_cgroups": "tests/security/test_stricter.py::test_a_policy_has_memory_held_by_a_cgroup_or_nothing_runs",
     "commit": "tests/security/test_changes.py::test_a_policy_that_asks_cannot_be_talked_out_of_it",
     "max_cpu": "tests/security/test_limits_cgroup.py::test_the_cpu_quota_throttles_and_the_time_is_counted",
@@ -142,11 +143,11 @@ ELSEWHERE = {
     "browser_scope": "tests/e2e/test_browser.py::test_clicking_and_typing_need_their_own_verbs",
     "mime_allow": "tests/e2e/test_network_ledger.py::test_the_type_of_an_answer_is_one_that_is_listed",
     "intercept_tls": "tests/e2e/test_interception.py::test_methods_and_paths_hold_inside_tls",
-    "gpu": f"{_POLICY_TESTS}::test_what_is_doubtful_is_a_warning_and_loads",
+    "gpu": "tests/unit/authority/test_policy_lint.py::test_what_is_doubtful_is_a_warning_and_loads",
 }
 TOP_ELSEWHERE = {
     "security_mode": "tests/unit/authority/test_profile_builder.py::test_a_request_cannot_loosen_a_strict_policy",
-    "tests": "tests/unit/cli/test_policy.py::test_what_code_asks_for_is_judged_by_check_and_by_the_policys_own_tests",
+    "tests": f"{_CHECK_TESTS}::test_what_code_asks_for_is_judged_by_check_and_by_the_policys_own_tests",
     "taint": "tests/security/test_taint.py::test_who_reads_may_not_send_afterwards_and_is_told_why",
 }
 TOP: dict[str, tuple[str, Act, str]] = {

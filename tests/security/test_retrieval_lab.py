@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import pytest
 from tests import net_lab
-from tests.net_lab import CANARIES, CLIENT, CLIENT6, OTHER, PUBLIC, PUBLIC6, Lab
+from tests.hostile_web import OTHER, PUBLIC
+from tests.net_lab import CANARIES, CLIENT, CLIENT6, PUBLIC6, Lab
 
 pytestmark = [pytest.mark.guarantee(28), pytest.mark.needs("net_lab")]
 

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.net_lab import ANSWERS, PUBLIC, Names, Server, Wire, authority, plain, raw
+from tests.hostile_web import ANSWERS, PUBLIC, Names, Server, Wire, authority, plain, raw
 
 from ringfence.authority.policy_reader import load_policy
 from ringfence.capability.limits import Limits

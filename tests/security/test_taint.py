@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.net_lab import Names, Server, Wire
+from tests.hostile_web import Names, Server, Wire
 
 from ringfence import SandboxManager, wiring
 from ringfence.authority.caller import NOBODY_ELSE, Caller

@@ -1,6 +1,6 @@
 """Safe retrieval: every hop is read, judged, resolved once, judged again by its addresses, and only then connected to.
 
-The rules have numbers (docs/network.md); a test of `tests/security/test_retrieval.py` bears each of them.
+The rules have numbers (docs/network.md); a test of `tests/security/test_retrieval_*.py` bears each of them.
 """
 
 from __future__ import annotations

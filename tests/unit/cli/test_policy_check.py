@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.policy_files import DOCUMENT, EXAMPLE, Write
+from tests.unit.cli.policy_files import write as write
 
 from ringfence.interfaces.cli.main import main
 
-ROOT = Path(__file__).resolve().parents[3]
-DOCUMENT = str(ROOT / "tests/unit/authority/sandbox_policy.yaml")
 READ = {"op": "fs_read", "path": "work/notes.txt"}
 GRANT = {
     "tenant": "t",
@@ -24,12 +24,6 @@ GRANT = {
     "decision_key_fingerprint": "f",
     "nonce": "n",
 }
-
-
-def written(at: Path, text: str) -> str:
-    path = at / "policy.yaml"
-    path.write_text(text)
-    return str(path)
 
 
 def check(
@@ -84,8 +78,8 @@ def test_code_is_judged_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not witness.exists()
 
 
-def test_where_somebody_has_to_agree_the_exit_code_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = check(capsys, READ, policy=written(tmp_path, "mode: strict-ask\npolicies: {}\n"))
+def test_where_somebody_has_to_agree_the_exit_code_says_so(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = check(capsys, READ, policy=write("mode: strict-ask\npolicies: {}\n"))
     assert (code, said["decision"], said["reason"]) == (4, "ask", "consent_required")
 
 
@@ -136,8 +130,8 @@ tests:
 """
 
 
-def test_a_policy_that_does_what_its_tests_say_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, TESTS)
+def test_a_policy_that_does_what_its_tests_say_passes(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(TESTS)
     assert main(["policy", "test", file]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "ok      notes may be read",
@@ -148,10 +142,8 @@ def test_a_policy_that_does_what_its_tests_say_passes(tmp_path: Path, capsys: py
     ]
 
 
-def test_a_test_that_the_policy_fails_is_named_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path, TESTS.replace("*.key", "*.pem"))
+def test_a_test_that_the_policy_fails_is_named_with_its_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(TESTS.replace("*.key", "*.pem"))
     assert main(["policy", "test", file]) == 1
     assert f"FAILED  keys may not ({file}:10): expected deny, the guard says allow" in capsys.readouterr().out
     assert main(["policy", "test", file, "--json"]) == 1
@@ -160,3 +152,70 @@ def test_a_test_that_the_policy_fails_is_named_with_its_line(
         *(False, 1),
         ["allow", "allow", "deny", "allow"],
     )
+
+
+def test_what_is_judged_is_written_once(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # one reader takes the first of two, another the last: who was told "allow" must have asked about the same
+    twice = '{"op": "fs_read", "path": "work/.env", "path": "work/a"}'
+    assert main(["policy", "check", "--policy", DOCUMENT, "--op", twice]) == 2
+    assert "written twice" in capsys.readouterr().err
+    (tmp_path / "grant.json").write_text('{"tool_name": "a", "tool_name": "b"}')
+    assert main(["policy", "explain", "--policy", DOCUMENT, "--grant", str(tmp_path / "grant.json")]) == 2
+    assert "written twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("domains", ["a.com"], "allow"),
+        ("domains", ["b.com"], "deny"),
+        ("ports", [8080], "allow"),
+        ("ports", [8081], "deny"),
+        ("secrets", ["KEY"], "allow"),
+        ("secrets", ["OTHER"], "deny"),
+        ("env", {"LANG": "C"}, "allow"),
+        ("env", {"PATH": "."}, "deny"),
+        ("args", ["a"], "allow"),
+    ],
+)
+def test_what_code_asks_for_is_judged_by_check_and_by_the_policys_own_tests(
+    write: Write, capsys: pytest.CaptureFixture[str], field: str, value: Any, expected: str
+) -> None:
+    operation = {"op": "code_run", "language": "bash", "code": "ls", field: value}
+    policy = {
+        "policies": {
+            "tools": {
+                "shell_exec": {
+                    "network_access": True, "allowed_domains": ["a.com"], "open_ports": [8080], "env_allow": ["LANG"],
+                }
+            }
+        },
+        "secrets": {"KEY": {}},
+        "tests": [{"tool": "shell_exec", "op": operation, "expect": expected}],
+    }  # fmt: skip
+    file = write(policy)
+    assert main(["policy", "test", file]) == 0, capsys.readouterr().out
+    assert main(["policy", "check", "--policy", file, "--op", json.dumps(operation)]) == (
+        3 if expected == "deny" else 0
+    )
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "code_run", "language": "bash"},
+        {"op": "code_run", "language": "bash", "code": 1},
+        {"op": "code_run", "language": "bash", "code": "", "files": {}},
+        {"op": "code_run", "language": "bash", "code": "", "ports": 80},
+        {"op": "code_run", "language": "bash", "code": "", "ports": ["80"]},
+        {"op": "code_run", "language": "bash", "code": "", "env": []},
+        {"op": "code_run", "language": "bash", "code": "", "secrets": [1]},
+        {"op": "code_run", "language": "cobol", "code": ""},
+    ],
+    ids=str,
+)
+def test_code_that_is_not_written_so_is_not_judged(
+    operation: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "check", "--policy", EXAMPLE, "--op", json.dumps(operation)]) == 2
+    assert "SCHEMA.VALIDATION_FAILED" in capsys.readouterr().err

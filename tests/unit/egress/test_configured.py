@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.command_line import ringfence
-from tests.net_lab import authority
+from tests.hostile_web import authority
 
 from ringfence import wiring
 from ringfence.egress.settings import NetSettings

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
-from tests.net_lab import PUBLIC, Names, Server, Wire
+from tests.hostile_web import PUBLIC, Names, Server, Wire
 
 from ringfence import load_policy
 from ringfence.egress.settings import NetSettings
