@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ringfence import SandboxManager
+from ringfence.evidence.correlation import Correlation
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.timeout(120), pytest.mark.once]
 MOST_CALLS = 1700
@@ -66,3 +67,21 @@ async def test_a_silent_stream_is_never_read(tmp_path: Path) -> None:
             reads.append(counting.calls["posix.read"])
     # what was said, and nothing more: that standard error was silent and that both have ended came with the events
     assert min(reads) == 1, reads
+
+
+async def test_the_files_of_a_run_are_opened_once_each_and_little_else_is(tmp_path: Path) -> None:
+    counted: list[Counter[str]] = []
+    async with SandboxManager(home=tmp_path, session_id="p", correlation=Correlation(project_id="p")) as manager:
+        for _ in range(10):
+            await manager.execute_code("python", "print(1)")
+        for _ in range(5):
+            with Counting() as counting:
+                result = await manager.execute_code("python", "print(1)")
+            assert result.kept_in is not None
+            counted.append(counting.calls)
+    fewest = min(counted, key=Counter.total)
+    # the home and four new files; by `openat2` the project, its artifacts, their count, the draft, the session's state
+    assert fewest["posix.open"] <= 5, fewest
+    assert fewest["_openat2"] <= 5, fewest
+    assert fewest["posix.fstatvfs"] <= 2, fewest
+    assert fewest["_split"] <= 1, "whether a name is one of ours is found out once"

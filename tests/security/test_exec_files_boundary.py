@@ -11,7 +11,8 @@ import pytest
 
 from ringfence.errors import PathTraversalError, RingfenceError, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult, Status
-from ringfence.workspaces.exec_files import OURS, prune_exec_files, read_artifact, read_exec_files, write_exec_files
+from ringfence.workspaces.exec_files import OURS, read_artifact, read_exec_files, write_exec_files
+from ringfence.workspaces.exec_retention import prune_exec_files
 from ringfence.workspaces.session import SessionWorkspace
 
 pytestmark = pytest.mark.guarantee(11)

@@ -73,7 +73,7 @@ def _check_length(path: str, parts: list[str]) -> None:
     except UnicodeEncodeError:
         raise InvalidRequest(f"{path[:100]!a} is not valid Unicode text", reason="invalid_path") from None
     # a control character could forge a line of a log; NUL would end the name early
-    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+    if not path.isprintable() and any(ord(character) < 32 or ord(character) == 127 for character in path):
         raise InvalidRequest(f"{path[:100]!a} contains a control character", reason="invalid_path")
     if sum(sizes) + len(sizes) > MAX_PATH_BYTES or max(sizes, default=0) > MAX_NAME_BYTES:
         raise InvalidRequest(

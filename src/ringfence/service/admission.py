@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from ringfence.dataclass import dataclass
@@ -17,6 +17,9 @@ from ringfence.errors import Overloaded
 
 SCOPES: Final = ("instance", "tenant", "space", "user")
 """In the order in which a refusal names them: the widest that is full comes first."""
+Account = tuple[str, str, str]
+"""Scope, tenant and name."""
+_INSTANCE: Final = ("instance", "", "")
 _LONGEST_ADVICE: Final = 60
 _FIRST_GUESS_SECONDS: Final = 0.05
 
@@ -29,13 +32,12 @@ class Claim:
     user: str
     space: str | None = None
 
-    def scopes(self) -> Iterator[tuple[str, str, str]]:
-        """Yield every account, as scope, tenant and name."""
-        yield "instance", "", ""
-        yield "tenant", self.tenant, ""
-        if self.space is not None:
-            yield "space", self.tenant, self.space
-        yield "user", self.tenant, self.user
+    def scopes(self) -> tuple[Account, ...]:
+        """Return every account."""
+        user = ("user", self.tenant, self.user)
+        if self.space is None:
+            return _INSTANCE, ("tenant", self.tenant, ""), user
+        return _INSTANCE, ("tenant", self.tenant, ""), ("space", self.tenant, self.space), user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,18 +76,18 @@ class Line:
         """Nobody waits, nobody runs."""
         self._caps = caps
         self._by_tenant: OrderedDict[str, OrderedDict[int, Claim]] = OrderedDict()
-        self._running: Counter[tuple[str, str, str]] = Counter()
-        self._waiting: Counter[tuple[str, str, str]] = Counter()
+        self._running: Counter[Account] = Counter()
+        self._waiting: Counter[Account] = Counter()
 
     @property
     def waiting(self) -> int:
         """How many stand in line."""
-        return self._waiting["instance", "", ""]
+        return self._waiting[_INSTANCE]
 
     @property
     def running(self) -> int:
         """How many have their turn."""
-        return self._running["instance", "", ""]
+        return self._running[_INSTANCE]
 
     def full_for(self, claim: Claim) -> str | None:
         """Return the widest scope in which nobody more may stand in line, or nothing where there is room."""
@@ -100,7 +102,7 @@ class Line:
     def join(self, ticket: int, claim: Claim) -> None:
         """Stand at the end of the tenant's line, whether or not there is room: who promised has looked before."""
         self._by_tenant.setdefault(claim.tenant, OrderedDict())[ticket] = claim
-        self._waiting.update(claim.scopes())
+        _count(self._waiting, claim)
 
     def withdraw(self, ticket: int, claim: Claim) -> bool:
         """Leave the line; False for who is not in it any more."""
@@ -121,21 +123,18 @@ class Line:
                     self._leave(ticket, claim)
                     if tenant in self._by_tenant:
                         self._by_tenant.move_to_end(tenant)
-                    self._running.update(claim.scopes())
+                    _count(self._running, claim)
                     return ticket
         return None
 
     def done(self, claim: Claim) -> None:
         """End a turn."""
-        self._running.subtract(claim.scopes())
-        for account in claim.scopes():
-            if not self._running[account]:
-                del self._running[account]
+        _uncount(self._running, claim)
 
     def _may_run(self, claim: Claim) -> bool:
         return all(map(self._has_room, claim.scopes()))
 
-    def _has_room(self, account: tuple[str, str, str]) -> bool:
+    def _has_room(self, account: Account) -> bool:
         most = self._caps.running_in(account[0])
         return most is None or self._running[account] < most
 
@@ -144,10 +143,19 @@ class Line:
         del line[ticket]
         if not line:
             del self._by_tenant[claim.tenant]
-        self._waiting.subtract(claim.scopes())
-        for account in claim.scopes():
-            if not self._waiting[account]:
-                del self._waiting[account]
+        _uncount(self._waiting, claim)
+
+
+def _count(counted: Counter[Account], claim: Claim) -> None:
+    for account in claim.scopes():
+        counted[account] += 1
+
+
+def _uncount(counted: Counter[Account], claim: Claim) -> None:
+    for account in claim.scopes():
+        counted[account] -= 1
+        if not counted[account]:
+            del counted[account]
 
 
 class Turn:

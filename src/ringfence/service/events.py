@@ -10,12 +10,13 @@ import base64
 import contextlib
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
 
 RING_BYTES: Final = 256 * 1024
 RING_EVENTS: Final = 4096
 HEARTBEAT_SECONDS: Final = 15.0
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Event(NamedTuple):
@@ -52,7 +53,7 @@ class Ring:
 
     def status(self, status: str) -> None:
         """Say that the execution is in another state."""
-        self._add("status", {"status": status})
+        self._add("status", f'{{"status":"{status}"}}')  # a word of `Status`
 
     def output(self, stream: str, chunk: bytes) -> None:
         """Say what came out: the bytes, and the text where they are text."""
@@ -61,7 +62,7 @@ class Ring:
         data = {"stream": stream, "offset": offset, "data_b64": base64.b64encode(chunk).decode()}
         with contextlib.suppress(UnicodeDecodeError):
             data["text"] = chunk.decode()
-        self._add("output", data)
+        self._add("output", _encode(data))
 
     def end(self) -> None:
         """Nothing more will happen."""
@@ -73,7 +74,7 @@ class Ring:
         first = self._next - len(self._events)
         kept = tuple(event for event in self._events if event.number > number)
         if number + 1 < first:
-            lost = json.dumps({"from": number + 1, "to": first - 1}, separators=(",", ":"))
+            lost = _encode({"from": number + 1, "to": first - 1})
             return (Event(first - 1, "lost", lost), *kept)
         return kept
 
@@ -90,8 +91,8 @@ class Ring:
             return False
         return True
 
-    def _add(self, name: str, data: Mapping[str, Any]) -> None:
-        event = Event(self._next, name, json.dumps(data, separators=(",", ":")))
+    def _add(self, name: str, data: str) -> None:
+        event = Event(self._next, name, data)
         self._next += 1
         self._events.append(event)
         self._size += len(event.data)
@@ -123,7 +124,7 @@ def forgotten(status: str, after: int) -> Ring:
     """Return the ring of an execution whose own is gone: that whatever it had is lost, and the state it ended in."""
     ring = Ring()
     ring._next = after + 1
-    ring._add("lost", {"from": after + 1, "to": None})
+    ring._add("lost", _encode({"from": after + 1, "to": None}))
     ring.status(status)
     ring.end()
     return ring

@@ -363,25 +363,20 @@ class Execs:
         live.finished.set_result(None)
 
     async def _wait(self, live: Live, gone: Callable[[], Awaitable[None]] | None) -> Answer:
+        leaving = None
         if live.status is Status.QUEUED and gone is not None and live.turn is not None and live.turn.began is None:
-            await self._wait_in_line(live, gone)
-        if not live.finished.done():
-            await asyncio.wait((live.finished,), timeout=self._longest_wait)
+            # who was promised nothing, and leaves before he is served, never is
+            leaving = asyncio.ensure_future(gone())
+            leaving.add_done_callback(live.was_left)
+        try:
+            if not live.finished.done():
+                await asyncio.wait((live.finished,), timeout=self._longest_wait)
+        finally:
+            if leaving is not None:
+                leaving.cancel()
         if live.error is not None:
             raise live.error
         return Answer(live.view, is_finished=live.result is not None)
-
-    async def _wait_in_line(self, live: Live, gone: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the end, or for the caller to leave: who was promised nothing and is not served yet, never is."""
-        leaving = asyncio.ensure_future(gone())
-        try:
-            await asyncio.wait(
-                (live.finished, leaving), timeout=self._longest_wait, return_when=asyncio.FIRST_COMPLETED
-            )
-            if leaving.done() and live.status is Status.QUEUED:
-                live.end()
-        finally:
-            leaving.cancel()
 
     # --- promises ---
 

@@ -56,6 +56,11 @@ class Live:
             asyncio.get_running_loop().call_soon(self.task.cancel)
         self.is_ending = True
 
+    def was_left(self, leaving: asyncio.Future[None]) -> None:
+        """Be told that whoever waits for it has left, or got his answer."""
+        if self.status is Status.QUEUED and not leaving.cancelled():
+            self.end()
+
     @property
     def view(self) -> View:
         """What can be said of it now."""

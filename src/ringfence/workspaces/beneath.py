@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import stat
+from functools import lru_cache
 
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError
 
@@ -27,8 +28,12 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+_HOW_BYTES = ctypes.sizeof(_OpenHow)
+
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+_call_openat2 = ctypes.CFUNCTYPE(
+    ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, use_errno=True
+)(("syscall", _libc))
 
 
 def open_beneath(root_fd: int, path: str | bytes, flags: int, mode: int = 0, *, in_tree_links: bool = False) -> int:
@@ -181,7 +186,8 @@ def _make_directory(parent_fd: int, name: bytes, mode: int) -> bool:
     return True
 
 
-def _split(path: str | bytes) -> list[bytes]:
+@lru_cache(maxsize=256)  # most of what is opened has one of a few names, which are ours
+def _split(path: str | bytes) -> tuple[bytes, ...]:
     raw = os.fsencode(path)
     if raw.startswith(b"/"):
         raise PathTraversalError(f"{_shown(path)} is absolute")
@@ -192,18 +198,15 @@ def _split(path: str | bytes) -> list[bytes]:
         raise InvalidRequest("path or name too long", reason="invalid_path")
     if b"\0" in raw or b"" in parts or b"." in parts:
         raise InvalidRequest(f"{_shown(path)} is not a plain relative path", reason="invalid_path")
-    return parts
+    return tuple(parts)
 
 
 def _openat2(root_fd: int, path: bytes, flags: int, mode: int, *, in_tree_links: bool) -> int:
     if flags & os.O_DIRECTORY or in_tree_links:
         flags &= ~os.O_NOFOLLOW  # it would answer ENOTDIR for a symlink; _NO_SYMLINKS alone answers ELOOP
     how = _OpenHow(flags, mode, _RESOLVE & ~_NO_SYMLINKS if in_tree_links else _RESOLVE)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
     for _ in range(_MOST_ATTEMPTS):
-        fd: int = _libc.syscall(
-            ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(root_fd), ctypes.c_char_p(path), ctypes.byref(how), size
-        )
+        fd: int = _call_openat2(_SYS_OPENAT2, root_fd, path, ctypes.byref(how), _HOW_BYTES)
         if fd >= 0:
             return fd
         code = ctypes.get_errno()
@@ -213,7 +216,7 @@ def _openat2(root_fd: int, path: bytes, flags: int, mode: int, *, in_tree_links:
     raise OSError(code, os.strerror(code), path)
 
 
-def _walk(root_fd: int, parts: list[bytes], flags: int, mode: int) -> int:
+def _walk(root_fd: int, parts: tuple[bytes, ...], flags: int, mode: int) -> int:
     mount = _mount_of(root_fd)
     current = os.dup(root_fd)
     try:

@@ -19,18 +19,17 @@ import json
 import os
 import secrets
 import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from ringfence.authority.caller import LOCAL, check_tenant
 from ringfence.capability.limits import MIB
 from ringfence.dataclass import dataclass
-from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, QuotaExceeded, Unavailable
+from ringfence.errors import CapabilityBlocked, InvalidRequest, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult
-from ringfence.workspaces.artifact_quota import count_again, reserved
+from ringfence.workspaces.artifact_quota import reserved
 from ringfence.workspaces.beneath import MAX_NAME_BYTES, make_parents, open_beneath, open_regular
 from ringfence.workspaces.free_space import KEEP_FREE_BYTES, require_free_space
 from ringfence.workspaces.names import harmless_path
@@ -44,6 +43,7 @@ MOST_OUTPUT_BYTES: Final = 65 * MIB  # the highest limit, and the line that says
 
 _SMALL = MIB
 _PLENTY = 2048 * MIB
+_NO_TURN = nullcontext()
 _LONGEST_PATH = 2048
 _ATTEMPTS = 8
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -109,11 +109,10 @@ def write_exec_files(
         raise QuotaExceeded(f"the files of a run are more than {max_bytes} bytes", reason="disk", limit=max_bytes)
     with (
         _places_of(home, project_id, tenant) as (project, artifacts),
-        _counted(home, artifacts, size),
+        _counted(home, artifacts, size, keep_free_bytes),
         # five entries are ours: the directory and four files
         reserved(project, artifacts, size, 5 + len(result.artifacts)),
     ):
-        require_free_space(artifacts, size, keep=keep_free_bytes)
         draft = f".{exec_id}.{secrets.token_hex(8)}"
         try:
             os.mkdir(draft, 0o700, dir_fd=artifacts)
@@ -182,39 +181,6 @@ def read_artifact(
     return content
 
 
-def prune_exec_files(home: Path, before_ms: int, *, held: Callable[[str], bool] = lambda _: False) -> tuple[str, ...]:
-    """Remove the files of executions written before a time, in every project; return the ids of those that are gone.
-
-    `held` says of an execution's id that its files must stay. Drafts of a host that was killed, and what once lay in
-    the way, go as they grow as old.
-    """
-    gone: list[str] = []
-    tenants = [f"tenants/{name}/projects" for name in _names(home, "tenants")]
-    for projects in ("projects", *tenants):
-        for project in _names(home, projects):
-            with suppress(PathTraversalError):
-                artifacts = _open(home, f"workspace/{projects}/{project}/artifacts")
-                if artifacts is None:
-                    continue
-                try:
-                    pruned = _prune(artifacts, before_ms, held)
-                    if pruned:
-                        _count_again(home, f"workspace/{projects}/{project}")
-                    gone += pruned
-                finally:
-                    os.close(artifacts)
-    return tuple(gone)
-
-
-def _count_again(home: Path, project: str) -> None:
-    fd = _open(home, project)
-    if fd is not None:
-        try:
-            count_again(fd)
-        finally:
-            os.close(fd)
-
-
 # --- writing ---
 
 
@@ -225,10 +191,10 @@ def _places_of(home: Path, project_id: str, tenant: str) -> Iterator[tuple[int, 
     check_tenant(tenant)
     directory = f"workspace/{project_path(project_id, tenant)}"
     with ExitStack() as opened:
-        project = _open(home, directory)
+        project = open_in(home, directory)
         if project is not None:
             opened.callback(os.close, project)
-        artifacts = _open(home, f"{directory}/artifacts")
+        artifacts = None if project is None else _open_at(project, "artifacts")
         if artifacts is not None:
             opened.callback(os.close, artifacts)
         if project is None or artifacts is None:
@@ -237,17 +203,25 @@ def _places_of(home: Path, project_id: str, tenant: str) -> Iterator[tuple[int, 
         yield project, artifacts
 
 
-@contextmanager
-def _counted(home: Path, artifacts: int, size: int) -> Iterator[None]:
-    """Let one at a time count on the same free space; small files on a disk with plenty of it need no turn."""
+def _counted(home: Path, artifacts: int, size: int, keep: int) -> AbstractContextManager[None]:
+    """Let one at a time count on the same free space; small files on a disk with plenty of it need no turn.
+
+    Raises:
+        QuotaExceeded: They would leave less of it than `keep`.
+    """
     disk = os.fstatvfs(artifacts)
-    if size <= _SMALL and disk.f_bavail * disk.f_frsize > _PLENTY:
-        yield
-        return
+    if size <= _SMALL and disk.f_bavail * disk.f_frsize > max(_PLENTY, size + keep):
+        return _NO_TURN
+    return _in_turn(home, artifacts, size, keep)
+
+
+@contextmanager
+def _in_turn(home: Path, artifacts: int, size: int, keep: int) -> Iterator[None]:
     turn = os.open(home / "workspace", _DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(turn, fcntl.LOCK_EX)
         try:
+            require_free_space(artifacts, size, keep=keep)
             yield
         finally:
             fcntl.flock(turn, fcntl.LOCK_UN)
@@ -297,12 +271,14 @@ def _fill(
     try:
         os.fchmod(directory, 0o700)  # whatever the umask of the host application
         for name, content in files.items():
-            _write_new(directory, name, content, durable=durable)
+            # one name, and new: no link at it is followed, and no check of a path is needed
+            _write_new(os.open(name, _NEW_FILE | os.O_CLOEXEC, 0o600, dir_fd=directory), content, durable=durable)
         for artifact in artifacts:
             path = stored_path(artifact.path)
             holder = make_parents(directory, path, 0o700)
             try:
-                _write_new(holder, path.rpartition("/")[2], artifact.content, durable=durable)
+                fd = open_beneath(holder, path.rpartition("/")[2], _NEW_FILE, 0o600)
+                _write_new(fd, artifact.content, durable=durable)
                 if durable:
                     os.fsync(holder)
             finally:
@@ -313,8 +289,7 @@ def _fill(
         os.close(directory)
 
 
-def _write_new(directory: int, name: str, content: bytes, *, durable: bool) -> None:
-    fd = open_beneath(directory, name, _NEW_FILE, 0o600)
+def _write_new(fd: int, content: bytes, *, durable: bool) -> None:
     try:
         os.fchmod(fd, 0o600)
         rest = memoryview(content)
@@ -352,32 +327,26 @@ def _open_exec(home: Path, project_id: str, exec_id: str, tenant: str) -> int | 
     check_tenant(tenant)
     _require_name(project_id)
     _require_name(exec_id)
-    return _open(home, f"workspace/{artifacts_path(project_id, exec_id, tenant)}")
+    return open_in(home, f"workspace/{artifacts_path(project_id, exec_id, tenant)}")
 
 
-def _names(home: Path, directory: str) -> list[str]:
-    fd = None
-    with suppress(PathTraversalError):
-        fd = _open(home, f"workspace/{directory}")
-    if fd is None:
-        return []
-    try:
-        return sorted(filter(is_plain_name, os.listdir(fd)))
-    finally:
-        os.close(fd)
-
-
-def _open(home: Path, path: str) -> int | None:
+def open_in(home: Path, path: str) -> int | None:
+    """Return a directory of the home, or nothing where there is none."""
     try:
         home_fd = os.open(home, _DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        return open_beneath(home_fd, path, _DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return _open_at(home_fd, path)
     finally:
         os.close(home_fd)
+
+
+def _open_at(directory: int, path: str) -> int | None:
+    try:
+        return open_beneath(directory, path, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _read(directory: int, path: str, most: int) -> bytes:
@@ -421,30 +390,3 @@ def _damaged(path: str, how: str) -> Unavailable:
 def _require_name(name: str) -> None:
     if not is_plain_name(name):
         raise InvalidRequest(f"{name[:100]!a} is not a plain name", reason="invalid_name")
-
-
-# --- retention ---
-
-
-def _prune(artifacts: int, before_ms: int, held: Callable[[str], bool]) -> list[str]:
-    gone = []
-    for name in sorted(os.listdir(artifacts)):
-        with suppress(FileNotFoundError):
-            status = os.stat(name, dir_fd=artifacts, follow_symlinks=False)
-            # of the directory itself: nobody but the host can write in it, or set its time
-            if status.st_mtime_ns // 1_000_000 >= before_ms or held(_exec_id_of(name)):
-                continue
-            if stat.S_ISDIR(status.st_mode):
-                shutil.rmtree(name, dir_fd=artifacts)  # by descriptors: follows no link
-            else:
-                os.unlink(name, dir_fd=artifacts)
-            if not name.startswith("."):
-                gone.append(name)
-    return gone
-
-
-def _exec_id_of(name: str) -> str:
-    """Return whose files these are, also of a draft or of what was displaced."""
-    if not name.startswith("."):
-        return name
-    return name.removeprefix(".displaced").removeprefix(".").rpartition(".")[0]

@@ -8,7 +8,8 @@ import pytest
 from ringfence.errors import QuotaExceeded
 from ringfence.outcome import Artifact, ExecutionResult, Status
 from ringfence.workspaces import artifact_quota
-from ringfence.workspaces.exec_files import prune_exec_files, read_exec_files, write_exec_files
+from ringfence.workspaces.exec_files import read_exec_files, write_exec_files
+from ringfence.workspaces.exec_retention import prune_exec_files
 
 
 def keep(home: Path, exec_id: str, size: int = 1000) -> None:

@@ -17,12 +17,12 @@ from ringfence.errors import InvalidRequest, QuotaExceeded, Unavailable
 from ringfence.outcome import Artifact, ExecutionResult, Status
 from ringfence.workspaces.exec_files import (
     OURS,
-    prune_exec_files,
     read_artifact,
     read_exec_files,
     stored_path,
     write_exec_files,
 )
+from ringfence.workspaces.exec_retention import prune_exec_files
 from ringfence.workspaces.names import harmless_path, original
 
 

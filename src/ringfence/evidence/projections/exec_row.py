@@ -48,25 +48,30 @@ def exec_row(begin: Record, end: Record | None = None, *, policy: str | None = N
         InvalidRequest: The records are not those of one execution.
     """
     run = Run(begin, end)
+    return _row(run, run.members(), policy)
+
+
+def _row(run: Run, told: Record, policy: str | None) -> dict[str, Any]:
+    get = told.get
     values = (
-        run.get("exec_id"),
-        run.get("project_id"),
-        run.get("task_id"),
-        run.get("conversation_id"),
-        run.get("skill_id"),
-        run.get("image") or run.get("runtime"),
-        run.get("cmd"),
-        run.get("args"),
-        run.get("cwd"),
-        run.get("env_keys"),
+        get("exec_id"),
+        get("project_id"),
+        get("task_id"),
+        get("conversation_id"),
+        get("skill_id"),
+        get("image") or get("runtime"),
+        get("cmd"),
+        get("args"),
+        get("cwd"),
+        get("env_keys"),
         policy or (run.begin.get("documents") or {}).get("policy"),
         run.outcome,
-        run.get("exit_code"),
-        run.get("error_reason"),
+        get("exit_code"),
+        get("error_reason"),
         run.begin["time_ms"],
         run.ended_ms,
-        run.get("duration_ms"),
-        run.get("artifacts_path"),
+        get("duration_ms"),
+        get("artifacts_path"),
         _truncated(run, "stdout"),
         _truncated(run, "stderr"),
     )
@@ -80,19 +85,20 @@ def meta_json(begin: Record, end: Record | None = None, *, policy: str | None = 
         InvalidRequest: The records are not those of one execution.
     """
     run = Run(begin, end)
+    told = run.members()
     return {
-        **exec_row(begin, end, policy=policy),
-        "docker_mounts": list(run.get("mounts") or ()),
-        "docker_argv": list(run.get("argv") or ()),
-        "image_digest": run.get("image_digest"),
+        **_row(run, told, policy),
+        "docker_mounts": list(told.get("mounts") or ()),
+        "docker_argv": list(told.get("argv") or ()),
+        "image_digest": told.get("image_digest"),
         "error_code": run.error_code,
-        "reason": run.get("reason"),
-        "evidence_id": run.get("envelope_id"),
-        "backend": run.get("backend"),
-        "sandbox_id": run.get("sandbox_id"),
-        "policy_version_hash": run.get("policy_version_hash"),
-        "profile_hash": run.get("profile_hash"),
-        "limits": run.get("limits"),
+        "reason": told.get("reason"),
+        "evidence_id": told.get("envelope_id"),
+        "backend": told.get("backend"),
+        "sandbox_id": told.get("sandbox_id"),
+        "policy_version_hash": told.get("policy_version_hash"),
+        "profile_hash": told.get("profile_hash"),
+        "limits": told.get("limits"),
     }
 
 

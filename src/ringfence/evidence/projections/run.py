@@ -84,6 +84,10 @@ class Run:
             return self.end[name]
         return self.begin.get(name)
 
+    def members(self) -> Record:
+        """Return all members, as `get` would."""
+        return self.begin if self.end is None else {**self.begin, **self.end}
+
     def operation(self, name: str) -> Any:
         """Return a member of the operation, which is recorded without its content."""
         return (self.begin.get("op") or {}).get(name)

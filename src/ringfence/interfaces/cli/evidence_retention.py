@@ -250,7 +250,7 @@ def _prune_content(desk: Desk, before_ms: int, _: Bounds) -> int:
 
 
 def _prune_files(desk: Desk, before_ms: int, _: Bounds) -> int:
-    from ringfence.workspaces.exec_files import prune_exec_files
+    from ringfence.workspaces.exec_retention import prune_exec_files
 
     held = _held(desk).exec_ids
     return len(prune_exec_files(desk.home, before_ms, held=held.__contains__))

@@ -7,6 +7,7 @@ from typing import Final
 
 from fastapi import FastAPI
 from starlette.routing import WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from ringfence.errors import InvalidRequest
@@ -28,9 +29,20 @@ RESOURCES: Final = (
 """The modules beside this one that have a `router`."""
 
 
+class _Service(FastAPI):
+    """The framework without the telemetry that it looks for with every request: what is told of them is ours to say."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
+
+
 def build(house: House) -> FastAPI:
     """Return the application for one house."""
-    app = FastAPI(title="Ringfence", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = _Service(title="Ringfence", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.house = house
     problem.install(app)
     app.state.routers = []

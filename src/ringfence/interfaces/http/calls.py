@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ringfence.errors import InvalidRequest
 from ringfence.interfaces.http.door import HouseOf, allowed
+from ringfence.interfaces.http.headers import first_of
 from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
 from ringfence.service.calls import GrantShown, grant_shown
@@ -17,6 +18,7 @@ from ringfence.service.calls import GrantShown, grant_shown
 router = Router(prefix="/grants/calls", tags=["grants"])
 GRANT_HEADER: Final = "x-ringfence-grant"
 CALL_HEADER: Final = "x-ringfence-call"
+_HEADERS: Final = (GRANT_HEADER.encode(), CALL_HEADER.encode())
 _TAKEN_BY: Final = ("/sandbox/execs", "/sandbox/ops", "/grants/calls/")
 
 
@@ -37,11 +39,13 @@ def grant_of(connection: HTTPConnection) -> GrantShown | None:
     Raises:
         InvalidRequest: The headers are not as they should be.
     """
-    given = [connection.headers.getlist(name) for name in (GRANT_HEADER, CALL_HEADER)]
-    if any(len(values) > 1 for values in given):  # of two nobody can say which one is meant
+    given = [header for header in connection.scope["headers"] if header[0] in _HEADERS]
+    if not given:
+        return None
+    shown = {name: value.decode("latin-1") for name, value in given}
+    if len(shown) < len(given):  # of two nobody can say which one is meant
         raise InvalidRequest("X-Ringfence-Grant and X-Ringfence-Call are given once", reason="invalid_value")
-    token, call_id = (values[0] if values else None for values in given)
-    return grant_shown(token, call_id)
+    return grant_shown(*(shown.get(name) for name in _HEADERS))
 
 
 def refuse_grant_elsewhere(connection: HTTPConnection) -> None:
@@ -52,5 +56,5 @@ def refuse_grant_elsewhere(connection: HTTPConnection) -> None:
     """
     path: str = connection.scope["path"]
     taken = path.startswith(_TAKEN_BY) or (path.startswith("/skills/") and path.endswith("/invoke"))
-    if GRANT_HEADER in connection.headers and not taken:
+    if not taken and first_of(connection.scope, _HEADERS[0]) is not None:
         raise InvalidRequest("this path takes no grant in this version", reason="not_in_this_version")

@@ -14,6 +14,8 @@ from ringfence.operation.code import MAX_DOMAINS
 
 _MOST_ARGUMENTS = 1024
 _MOST_VARIABLES = 1024
+_NONE: Any = ()
+"""An empty list that cannot be changed, and so is not copied for every request."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=128 * 1024)]
@@ -31,14 +33,14 @@ class ExecSpec(_Strict):
 
     kind: Literal["python", "shell", "bash", "javascript", "typescript"]
     command: Annotated[str, StringConstraints(max_length=256)] | None = None
-    args: Annotated[list[Annotated[str, StringConstraints(max_length=MAX_CODE_BYTES)]], Field(max_length=1024)] = []
+    args: Annotated[list[Annotated[str, StringConstraints(max_length=MAX_CODE_BYTES)]], Field(max_length=1024)] = _NONE
     code: Annotated[str, StringConstraints(max_length=MAX_CODE_BYTES)] | None = None
     cwd: Path | None = None
     env: Annotated[dict[Name, Text], Field(max_length=_MOST_VARIABLES)] = {}
     stdin: str | None = None
     stdin_b64: str | None = None
-    packages: Annotated[list[Name], Field(max_length=256)] = []
-    preload: Annotated[list[Name], Field(max_length=256)] = []
+    packages: Annotated[list[Name], Field(max_length=256)] = _NONE
+    preload: Annotated[list[Name], Field(max_length=256)] = _NONE
 
 
 class FileContent(_Strict):
@@ -115,12 +117,12 @@ class ExecBody(_Strict):
     conversation_id: Name | None = None
     skill_id: Name | None = None
     exec: ExecSpec
-    inputs: Annotated[list[FileContent], Field(max_length=MAX_INPUT_FILES)] = []
-    files: Annotated[list[FileContent], Field(max_length=MAX_INPUT_FILES)] = []
+    inputs: Annotated[list[FileContent], Field(max_length=MAX_INPUT_FILES)] = _NONE
+    files: Annotated[list[FileContent], Field(max_length=MAX_INPUT_FILES)] = _NONE
     policy_overrides: Overrides | None = None
     task_ref: Name | TaskRef | None = None
     correlation: References | None = None
-    secrets: Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(max_length=32)] = []
+    secrets: Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(max_length=32)] = _NONE
     ephemeral: bool = False
     wait: bool = True
 

@@ -16,6 +16,7 @@ from ringfence.interfaces.http.calls import grant_of
 from ringfence.interfaces.http.door import allowed, house_of
 from ringfence.interfaces.http.event_stream import EVENT_SCHEMA, EventStream
 from ringfence.interfaces.http.exec_models import ArtifactList, ExecBody, ExecPage, ExecView, Filters
+from ringfence.interfaces.http.headers import all_of, first_of
 from ringfence.interfaces.http.once import read_key
 from ringfence.interfaces.http.problem import documented
 from ringfence.interfaces.http.routes import Router
@@ -72,7 +73,7 @@ async def run(
             pass
 
     # all of them: of two, somebody before us may have gone by the other
-    key = read_key(() if idempotency_key is None else request.headers.getlist("idempotency-key"))
+    key = read_key(() if idempotency_key is None else all_of(request.scope, b"idempotency-key"))
     answer = await execs.submit(who, form, key=key, wait=body.wait, shown=shown, gone=gone)
     headers = {"Location": f"/sandbox/execs/{answer.view['exec_id']}"}
     if answer.replayed:
@@ -244,5 +245,5 @@ def _request_id(request: Request) -> str | None:
 
 def _traceparent(request: Request) -> str | None:
     """Return the trace that the caller is in; what could not be one is nobody's trace."""
-    found = request.headers.get("traceparent")
+    found = first_of(request.scope, b"traceparent")
     return found if found and len(found) <= 128 and found.isascii() and found.isprintable() else None

@@ -14,6 +14,7 @@ from ringfence.errors import Denied, RingfenceError, Unavailable
 from ringfence.interfaces.http.aio import key as aio
 from ringfence.interfaces.http.calls import refuse_grant_elsewhere
 from ringfence.interfaces.http.door import house_of, no_key
+from ringfence.interfaces.http.headers import all_of, first_of
 from ringfence.interfaces.http.lasting import Lasting
 from ringfence.interfaces.http.problem import response
 from ringfence.service.callers import Principal
@@ -81,7 +82,7 @@ def _is_aio(connection: HTTPConnection, house: House) -> bool:
 
 def _key(connection: HTTPConnection) -> str | None:
     """Return the key that is sent; none of it where it is sent in a way that names no key."""
-    given = connection.headers.getlist("authorization")
+    given = all_of(connection.scope, b"authorization")
     if not given and connection.scope["type"] == "websocket":
         # a page cannot set a header of a websocket, but it can name protocols
         given = [
@@ -115,7 +116,7 @@ def _require_own_host(connection: HTTPConnection, house: House) -> None:
     A service that others reach by names of their own knows them from `server.allowed_hosts`, or takes any.
     """
     settings = house.settings
-    given = connection.headers.get("host")
+    given = first_of(connection.scope, b"host")
     if given is None:  # which no browser leaves out
         return
     if not settings.is_loopback and not settings.allowed_hosts:

@@ -37,7 +37,7 @@ class Frame:
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
-        request_id = _request_id(connection.headers.get("x-request-id"))
+        request_id = _request_id(first_of(scope, b"x-request-id"))
         connection.state.request_id = request_id
         started = False
 
@@ -54,6 +54,16 @@ class Frame:
             log_failure(connection, error)
             if not started:
                 await response(InternalError("an error nobody foresaw"))(scope, receive, framed)
+
+
+def all_of(scope: Scope, name: bytes) -> list[str]:
+    """Return the values of a header, whose name is in lower case; every request is asked for many that it has not."""
+    return [value.decode("latin-1") for each, value in scope["headers"] if each == name]
+
+
+def first_of(scope: Scope, name: bytes) -> str | None:
+    """Return the first value of a header, if it is there."""
+    return next(iter(all_of(scope, name)), None)
 
 
 def _add_headers(message: Message, request_id: str) -> None:

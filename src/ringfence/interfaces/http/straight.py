@@ -17,11 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ringfence.errors import InvalidRequest, RingfenceError
 from ringfence.interfaces.http import execs, problem
 from ringfence.interfaces.http.exec_models import ExecBody
+from ringfence.interfaces.http.headers import all_of, first_of
 from ringfence.interfaces.http.routes import read_body
 from ringfence.service.callers import Access, Principal
 
 _PATH: Final = "/sandbox/execs"
-_JSON: Final = b"application/json"
+_JSON: Final = "application/json"
 
 
 class Straight:
@@ -43,7 +44,7 @@ class Straight:
             return
         request = Request(scope, receive)
         try:
-            answer = await execs.run(request, who, body, request.headers.get("idempotency-key"))
+            answer = await execs.run(request, who, body, first_of(scope, b"idempotency-key"))
         except RingfenceError as error:
             answer = await problem.answer(request, error)
         await answer(scope, receive, send)
@@ -65,7 +66,7 @@ def _plain_body(scope: Scope, message: Message) -> ExecBody | None:
     """Return the body, where it came in one piece, as small ones do, and is what the schema has."""
     if message["type"] != "http.request" or message.get("more_body", False):
         return None
-    if [value for name, value in scope["headers"] if name == b"content-type"] != [_JSON]:
+    if all_of(scope, b"content-type") != [_JSON]:
         return None
     try:
         return ExecBody.model_validate(read_body(message.get("body", b"")))
