@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -27,7 +28,7 @@ class PlainRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_plain(request: Request) -> Response:
-            require_asked_once(request.query_params)
+            require_plain_query(request.scope["query_string"])
             return await handle(_PlainRequest(request.scope, request.receive))
 
         return handle_plain
@@ -37,13 +38,18 @@ Router = partial(APIRouter, route_class=PlainRoute)
 """What every module of resources makes its routes with."""
 
 
-def require_asked_once(query: QueryParams) -> None:
-    """Refuse a query that gives a parameter twice.
+def require_plain_query(query: bytes) -> None:
+    """Refuse a query that gives a parameter twice, or is no text.
 
     Raises:
-        InvalidRequest: It does.
+        InvalidRequest: It does, or is not.
     """
-    if len(query) != len(query.multi_items()):
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:  # each byte that is none would become the same letter, and two names one
+        raise InvalidRequest("query: it is not UTF-8", reason="malformed") from None
+    asked = QueryParams(query)
+    if len(asked) != len(asked.multi_items()):
         raise InvalidRequest("query: a parameter is given twice", reason="given_twice")
 
 
