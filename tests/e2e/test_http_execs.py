@@ -232,6 +232,13 @@ def quoted(path: str) -> str:
     return quote(path)
 
 
+def test_an_artifact_that_is_not_there_is_not_said_to_be_an_execution_that_is_not(service: Service) -> None:
+    exec_id = ran(post(service, "print(1)"))["exec_id"]
+    answer = service.ask("GET", f"/sandbox/execs/{exec_id}/artifacts/nothing")
+    assert (answer.status, answer.reason) == (404, "not_found")
+    assert answer.json["detail"] == "the execution left no artifact of this name"
+
+
 def test_output_is_fetched_as_it_was_written(service: Service) -> None:
     told = ran(post(service, r"import sys; sys.stdout.buffer.write(b'\xff<b>'); sys.stderr.write('e')"))
     got = service.ask("GET", f"/sandbox/execs/{told['exec_id']}/stdout")

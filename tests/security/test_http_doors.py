@@ -430,6 +430,30 @@ def test_a_question_that_is_asked_twice_is_never_chosen_from(service: Service, p
     assert (answer.status, answer.reason) == (400, "given_twice"), answer.body
 
 
+@pytest.mark.parametrize("name", ["a%ff", "a%c0%ae", "a%ed%a0%80", "a%e2%82"])
+def test_two_names_that_are_no_text_never_become_one(service: Service, name: str) -> None:
+    service.ask("POST", "/sandbox/execs", {"project_id": "names", "exec": {"kind": "python", "code": "1"}})
+    answer = service.ask("PUT", f"/sandbox/workspaces/names/files?path=work/{name}", b"x")
+    assert (answer.status, answer.reason) == (400, "malformed"), answer.body
+    assert service.ask("GET", "/sandbox/workspaces/names/files?path=work").json["entries"] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sandbox/workspaces/p/diff?snapshot=sn_1",
+        "/sandbox/processes?state=running",
+        "/sandbox/execs?state=running",
+        "/skills?limit=1",
+        "/keys?tenant=acme",
+    ],
+)
+def test_a_question_that_nobody_knows_is_not_answered_with_another(service: Service, path: str) -> None:
+    answer = service.ask("GET", path)
+    assert (answer.status, answer.reason) == (422, "invalid_request"), answer.body
+    assert path.partition("?")[2].partition("=")[0] in answer.json["detail"]
+
+
 def test_the_project_of_an_mcp_client_is_named_once(service: Service) -> None:
     hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}

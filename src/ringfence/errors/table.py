@@ -230,7 +230,7 @@ _BUDGET_EXCEEDED = {
 _VALIDATION_FAILED = {
     "invalid_request": Reason("the request cannot be carried out as written"),
     "usage": Reason("the command line is wrong"),
-    "malformed": Reason("the request is not HTTP, or a frame is no control", http_status=400),
+    "malformed": Reason("the request is not HTTP or its query no text, or a frame is no control", http_status=400),
     "not_json": Reason("the body is not JSON"),
     "given_twice": Reason("a key of the body or a parameter of the query is given twice", http_status=400),
     "method_not_allowed": Reason("the path does not know the method", http_status=405),

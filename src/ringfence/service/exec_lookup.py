@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ringfence.errors import CapabilityBlocked
+from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.service import promises
 from ringfence.service.exec_finder import Finder, no_such_exec
 
@@ -80,7 +80,7 @@ class Lookup:
             raise no_such_exec()
         content = self._finder.artifact(found, exec_id, path)
         if content is None:
-            raise no_such_exec()
+            raise InvalidRequest("the execution left no artifact of this name", reason="not_found")
         return content
 
     def output(self, who: Principal, exec_id: str, stream: str) -> bytes:

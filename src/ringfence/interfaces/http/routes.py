@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,25 +28,56 @@ class PlainRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what serves one request."""
         handle = super().get_route_handler()
+        known = frozenset(_parameters(self.dependant))
 
         async def handle_plain(request: Request) -> Response:
-            require_asked_once(request.query_params)
+            if query := request.scope["query_string"]:
+                require_plain_query(query)
+                _require_known(request.query_params, known)
             return await handle(_PlainRequest(request.scope, request.receive))
 
         return handle_plain
+
+
+def _parameters(dependant: Dependant) -> Iterator[str]:
+    """Yield what a query may ask of a route; where a model reads it, that refuses by itself what it does not know."""
+    for needed in dependant.dependencies:
+        yield from _parameters(needed)
+    for each in dependant.query_params:
+        model = each.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield from model.model_fields
+        else:
+            yield each.alias
+
+
+def _require_known(asked: Iterable[str], known: frozenset[str]) -> None:
+    """Refuse a question that the route does not know: without it, it would be answered another one.
+
+    Raises:
+        InvalidRequest: Naming it.
+    """
+    for name in asked:
+        if name not in known:
+            raise InvalidRequest(f"query: there is no parameter {name[:64]!a} here", reason="invalid_request")
 
 
 Router = partial(APIRouter, route_class=PlainRoute)
 """What every module of resources makes its routes with."""
 
 
-def require_asked_once(query: QueryParams) -> None:
-    """Refuse a query that gives a parameter twice.
+def require_plain_query(query: bytes) -> None:
+    """Refuse a query that gives a parameter twice, or is no text.
 
     Raises:
-        InvalidRequest: It does.
+        InvalidRequest: It does, or is not.
     """
-    if len(query) != len(query.multi_items()):
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:  # each byte that is none would become the same letter, and two names one
+        raise InvalidRequest("query: it is not UTF-8", reason="malformed") from None
+    asked = QueryParams(query)
+    if len(asked) != len(asked.multi_items()):
         raise InvalidRequest("query: a parameter is given twice", reason="given_twice")
 
 

@@ -13,13 +13,12 @@ import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.datastructures import QueryParams
 from starlette.routing import Route
 
 from ringfence.errors import Denied, InvalidRequest, RingfenceError, Unavailable
 from ringfence.interfaces.http.door import no_key, origin_name
 from ringfence.interfaces.http.problem import response
-from ringfence.interfaces.http.routes import read_body, require_asked_once
+from ringfence.interfaces.http.routes import read_body, require_plain_query
 from ringfence.interfaces.mcp.server import Offers, Seat, build
 from ringfence.service.callers import Access, Principal
 
@@ -79,7 +78,7 @@ class McpDoor:
             principal = _principal(scope)
             _require_own_origin(scope, self._house.settings.cors_origins)
             _require_short(scope)
-            require_asked_once(QueryParams(scope["query_string"]))
+            require_plain_query(scope["query_string"])
             if self._house.draining:
                 raise Unavailable("the service is about to end", reason="draining", fix="try again in a moment")
             if scope["method"] == "POST":
