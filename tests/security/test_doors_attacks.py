@@ -263,6 +263,7 @@ def test_a_body_of_nothing_but_mistakes_is_not_told_each_of_them(
     assert "objects and keys" in answer.json["detail"]
 
 
+@pytest.mark.guarantee(7)
 def test_one_long_text_is_one_however_many_quotes_it_has(service: Service, agent: str) -> None:
     table = "\n".join(['"a","b\\"'] * 100_000)
     body = {
