@@ -1,4 +1,7 @@
-"""A cancellation that knows what had come of the run it ended, for whoever writes that down on its way out."""
+"""A cancellation that knows what had come of the run it ended, for whoever writes that down on its way out.
+
+It stays inside: whoever called gets a plain cancellation, of which this is the cause.
+"""
 
 from __future__ import annotations
 

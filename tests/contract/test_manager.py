@@ -161,6 +161,13 @@ async def test_a_stream_begins_before_the_run_ends(door: Door) -> None:
             break
 
 
+async def test_a_caller_who_waits_only_so_long_gets_a_timeout_of_his_own(door: Door) -> None:
+    async with door.manager(f"patience-{door.name}") as manager:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await manager.execute_code("python", "print(1, flush=True)\nwhile True: pass")
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_cancelling_the_task_ends_the_run(door: Door, streaming: bool) -> None:
     begun = asyncio.Event()

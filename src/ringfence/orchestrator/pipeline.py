@@ -258,7 +258,7 @@ class Orchestrator:
             return told(await self._recorded(executor, ctx, operation, beginning, still_allowed))
         except Interrupted as cut:
             cut.result = None if cut.result is None else told(cut.result)
-            raise
+            raise asyncio.CancelledError from cut  # of this very class: `asyncio.timeout` knows no other for its own
         finally:
             over[0] = True
             for act in later:

@@ -311,7 +311,7 @@ class Execs:
             if self._is_closing and live.status is Status.QUEUED:
                 live.error, leave_promise = _draining(), live.promised
             else:
-                done = ended.result if isinstance(ended, Interrupted) else None
+                done = ended.__cause__.result if isinstance(ended.__cause__, Interrupted) else None
                 never_began = exec_views.never_began(live.exec_id, Status.CANCELLED)
                 live.result = done if isinstance(done, ExecutionResult) else never_began
         except RingfenceError as error:

@@ -147,8 +147,9 @@ async def test_a_run_that_was_cancelled_is_charged_what_it_used() -> None:
     orchestrator = orchestrator_over(Cut())
     profile = with_budget("tenant", "*", Budget(cpu_ms=1000))
     for _ in range(2):
-        with pytest.raises(Interrupted):
+        with pytest.raises(asyncio.CancelledError) as cancelled:
             await orchestrator.run(CODE, profile)
+        assert type(cancelled.value) is asyncio.CancelledError
 
 
 async def test_the_budget_of_one_session_is_not_anothers() -> None:
