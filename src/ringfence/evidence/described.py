@@ -126,7 +126,9 @@ def called_of(record: Record) -> Called | None:
     names = op.get("programs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return None
-    return Called(tuple(names), op.get("unclear") is not False)
+    unclear = op.get("unclear") is not False
+    # an older record does not say so: where all was clear there were hardly any
+    return Called(tuple(names), unclear, op.get("suspects", unclear) is not False)
 
 
 class OfSize(bytes):
@@ -205,6 +207,7 @@ def _describe_code(operation: CodeRun) -> dict[str, Any]:
         if found is not None:
             form["programs"] = list(found.programs)
             form["unclear"] = found.unclear
+            form["suspects"] = found.suspects
     return form
 
 

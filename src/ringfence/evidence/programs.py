@@ -29,6 +29,8 @@ class Called:
 
     programs: tuple[str, ...]
     unclear: bool
+    suspects: bool
+    """Whether words of it may be commands (`watch curl …`): deny lists look at them, and `programs` has none."""
 
     def script(self) -> str:
         """Return a script that starts the same programs, without their arguments."""
@@ -54,6 +56,9 @@ def short_of(summed_up: Called, *, allowed: tuple[str, ...] | None, denied: Iter
         return "a program of the script does something else without its arguments"
     if allowed is not None and again.unclear != summed_up.unclear:
         return "what a program of the script does depends on its arguments"
+    denied = tuple(denied)
+    if denied and summed_up.suspects:
+        return "what a program of the script may start is among its arguments"
     entries = [*denied, *(tuple(entry.split()) for entry in allowed or ())]
     longer = tuple(entry[0] for entry in entries if len(entry) > 1)
     if longer and judge_command(summed_up.script(), CommandLists(None, longer)).verdict is CommandVerdict.DENIED:
@@ -76,7 +81,7 @@ def _called(code: str) -> Called | None:
     except (GrammarMissing, TooComplex, _NotToBeWritten):
         return None
     unclear = any(finding.verdict is CommandVerdict.UNKNOWN for finding in judgement.findings)
-    return Called(tuple(walk.names), unclear)
+    return Called(tuple(walk.names), unclear, walk.suspects)
 
 
 class _NotToBeWritten(Exception):
@@ -88,6 +93,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
+        self.suspects = False
         self._broken = False
 
     def script(self, code: str) -> None:
@@ -104,6 +110,7 @@ class _Walk:
             if _NAME.match(command.name) is None or len(self.names) > MOST_PROGRAMS:
                 raise _NotToBeWritten
         behind = look_behind(command)
+        self.suspects |= bool(behind.perhaps or behind.perhaps_scripts)
         for nested in behind.commands:
             self._command(nested)
         for code in behind.scripts:

@@ -7,7 +7,7 @@ import hashlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.risk.spellings import ALLOWED, DENIED, FORTY_NINE, OURS
 
@@ -199,6 +199,8 @@ LISTS = st.builds(
 
 
 @settings(max_examples=400)
+@example("watch curl http://x", CommandLists(None, ("curl",)))
+@example("tar -I curl x", CommandLists(None, ("curl",)))
 @given(st.lists(SCRIPTS, min_size=1, max_size=3).map("\n".join), LISTS)
 def test_where_the_names_of_programs_are_enough_they_say_what_the_script_says(script: str, lists: CommandLists) -> None:
     summed_up = called(script)
