@@ -105,20 +105,34 @@ async def test_use_is_reported(bench: Bench) -> None:
     assert ending.memory_peak_bytes > 32 * MIB
 
 
+async def cancelled(worker: Worker) -> asyncio.CancelledError:
+    """Cancel a run that has begun to talk; return what its caller gets."""
+    started = asyncio.Event()
+    job = Job(Language.PYTHON, FOREVER, (), {}, bytes(4 * MIB), Limits())
+    run = asyncio.ensure_future(worker.run(job, lambda *_: started.set()))
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError) as cut:
+        await run
+    return cut.value
+
+
 async def test_a_cancelled_run_is_dead_when_the_cancellation_arrives(bench: Bench) -> None:
     worker = bench.start()
-    started = asyncio.Event()
     try:
-        job = Job(Language.PYTHON, FOREVER, (), {}, bytes(4 * MIB), Limits())
-        run = asyncio.ensure_future(worker.run(job, lambda *_: started.set()))
-        await started.wait()
-        run.cancel()
-        with pytest.raises(Interrupted) as cut:
-            await run
+        await cancelled(worker)
         assert not guests_of(worker)
-        ending = cut.value.ending
-        assert (ending.killed_by, ending.exit_code) == ("cancelled", None)
-        assert ending.stdout.startswith(b"started")
+    finally:
+        worker.discard()
+
+
+async def test_what_a_cancelled_run_had_said_comes_with_the_cancellation(bench: Bench) -> None:
+    worker = bench.start()
+    try:
+        cut = await cancelled(worker)
+        assert isinstance(cut, Interrupted)
+        assert (cut.ending.killed_by, cut.ending.exit_code) == ("cancelled", None)
+        assert cut.ending.stdout.startswith(b"started")
     finally:
         worker.discard()
 

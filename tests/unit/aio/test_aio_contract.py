@@ -36,6 +36,7 @@ NOT_KEPT = {
     "test_another_worker_starts_after_whatever_made_the_last_was_killed": NOT_SEALED,
     "test_a_worker_that_died_while_parked_is_lost_and_not_the_guests_failure": NOT_SEALED,
     "test_a_worker_that_dies_while_its_beginning_is_written_is_lost_and_not_the_guests_failure": NOT_SEALED,
+    "test_what_a_cancelled_run_had_said_comes_with_the_cancellation": "what it had said there is nobody's any more",
     "test_a_box_without_a_route_has_no_destinations_and_that_is_all": "an AIO service has a network (G3)",
     "test_memory_is_limited": NOT_BOUNDED,
     "test_processes_are_limited": NOT_BOUNDED,
