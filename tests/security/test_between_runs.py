@@ -50,16 +50,22 @@ if 'LEFT_BEHIND' in os.environ or hasattr(builtins, 'left_behind') or hasattr(js
 WAIT = "print('ready', flush=True)\nimport signal\nsignal.pause()\n"
 
 
-def test_nothing_that_a_run_left_is_there_in_the_next(ask: Ask) -> None:
+def can_leave_system_v_objects(box: Run) -> bool:
+    """Whether a guest must be able to: where no cgroup counts their memory it may not have any."""
+    return box("pass").isolation.memory_limit == "cgroup"
+
+
+def test_nothing_that_a_run_left_is_there_in_the_next(ask: Ask, box: Run) -> None:
     left = ask(LEAVE)
-    assert (left["write /tmp"], left["sem"], left["msg"]) == ("done", True, True)
+    assert left["write /tmp"] == "done"
+    assert (left["sem"] and left["msg"]) or not can_leave_system_v_objects(box)
     assert ask(LOOK) == {}
 
 
-def test_in_one_box_the_same_looks_find_what_was_left(ask: Ask) -> None:
+def test_in_one_box_the_same_looks_find_what_was_left(ask: Ask, box: Run) -> None:
     seen = set(ask(LEAVE + LOOK))
-    # without a memory cgroup there is no shared memory to leave
-    assert {"/tmp", "semget", "msgget", "abstract socket", "loopback", "interpreter"} <= seen
+    assert {"/tmp", "abstract socket", "loopback", "interpreter"} <= seen
+    assert {"semget", "msgget"} <= seen or not can_leave_system_v_objects(box)
 
 
 def test_nothing_of_a_run_is_there_in_one_beside_it(ask: Ask, box: Run) -> None:
