@@ -94,9 +94,10 @@ def as_limits(value: object) -> Limits:
         raise InvalidRequest(f"limits must be a Limits, not {type(value).__name__}", reason="invalid_limit", fix=fix)
     for name, *_ in _BOUNDS:
         number = getattr(value, name)
-        if isinstance(number, int) and not -_BEYOND < number < _BEYOND:
-            reason = "limit_exceeds_ceiling" if number > 0 else "invalid_limit"
-            raise InvalidRequest(f"{name} is beyond every number that a limit can be", reason=reason)
+        if isinstance(number, int) and number >= _BEYOND:
+            raise InvalidRequest(f"{name} is beyond every limit that can be", reason="limit_exceeds_ceiling")
+        if isinstance(number, int) and number <= -_BEYOND:
+            raise InvalidRequest(f"{name} is far below what a limit can be", reason="invalid_limit")
     return value
 
 
