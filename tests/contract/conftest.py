@@ -50,6 +50,7 @@ class Bench:
     """A backend under test."""
 
     backend: Backend
+    name: str
 
     def start(self, runtime: Language = Language.PYTHON, **spec: Any) -> Worker:
         return self.backend.start(WorkerSpec(runtime=runtime, **spec))
@@ -92,7 +93,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         request.getfixturevalue("docker_engine")
     home: Path = tmp_path_factory.mktemp("home")
     backend = make_backend(Settings(home=home, isolation=request.param))
-    yield Bench(backend)
+    yield Bench(backend, request.param)
     backend.close()
 
 

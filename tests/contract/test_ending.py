@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import glob
+import json
 import os
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests import gvisor_box
+from tests.contract.leftovers import parent_of, processes_below
 
 from ringfence.capability.limits import MIB, Limits
-from ringfence.errors import IsolationUnavailable
 from ringfence.interrupted import Interrupted
 from ringfence.operation import Language
 from ringfence.outcome import SandboxType
@@ -23,6 +24,7 @@ from ringfence.ports import Job, Worker, WorkerLost
 if TYPE_CHECKING:
     from tests.contract.conftest import Bench
 
+ROOT = Path(__file__).parents[2]
 FOREVER = "print('started')\nwhile True: pass"
 
 
@@ -173,21 +175,12 @@ async def test_a_running_worker_that_is_discarded_is_gone(bench: Bench) -> None:
     await asyncio.gather(run, return_exceptions=True)
 
 
-async def test_nothing_is_left_of_any_run(bench: Bench) -> None:
-    async def every_ending() -> None:
-        await bench.run("print(1)", stdin=bytes(MIB), files={"a": b"1"}, inputs={"b": b"2"})
-        await bench.run("import os; os.kill(os.getpid(), 9)")
-        await bench.run("while True: pass", wall_seconds=0.05)
-        bench.start().discard()
-        with pytest.raises(IsolationUnavailable, match="/no/such/environment"):
-            await bench.run("1", spec={"packages": "/no/such/environment"})
-
-    await every_ending()
-    before = holdings()
-    for _ in range(3):
-        await every_ending()
-    # what was still dying when `before` was taken may be gone by now
-    await eventually(lambda: all(now <= before[what] for what, now in holdings().items()))
+def test_nothing_is_left_of_any_run(bench: Bench, tmp_path: Path) -> None:
+    with_mounts_of_its_own = ["unshare", "--mount"] if os.geteuid() == 0 else []
+    program = [sys.executable, "-m", "tests.contract.leftovers", bench.name, str(tmp_path)]
+    done = subprocess.run([*with_mounts_of_its_own, *program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {}
 
 
 async def test_another_worker_starts_after_whatever_made_the_last_was_killed(bench: Bench) -> None:
@@ -228,40 +221,11 @@ async def test_a_process_forked_meanwhile_keeps_no_guest_waiting(bench: Bench) -
         worker.discard()
 
 
-def holdings() -> dict[str, int]:
-    """Count what a run could leave behind in this process and on this machine."""
-    mine = f"ringfence-{os.getpid()}-"
-    return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "children": len(processes_below(os.getpid())),
-        "memory cgroups": len(glob.glob(f"/sys/fs/cgroup/memory/**/{mine}*/rf-*", recursive=True)),
-        "cgroups": len(glob.glob(f"/sys/fs/cgroup/**/{mine}*/rf-*", recursive=True)),
-        "mounts": Path("/proc/self/mountinfo").read_text().count("\n"),
-    }
-
-
 def guests_of(worker: Worker) -> set[int]:
     """List what is left of a guest: below its init, or, where one kernel runs on another, in the inner one."""
     if worker.sandbox_type is SandboxType.GVISOR:
         return gvisor_box.guests(worker)
     return processes_below(worker.init_pid)
-
-
-def processes_below(pid: int) -> set[int]:
-    """List the living descendants of `pid`."""
-    parents = {int(name): parent_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    found = {child for child, parent in parents.items() if parent == pid}
-    for each in tuple(found):
-        found |= processes_below(each)
-    return found
-
-
-def parent_of(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return -1
 
 
 async def ended(pidfd: int) -> None:
@@ -272,8 +236,3 @@ async def ended(pidfd: int) -> None:
     await dead.wait()
     loop.remove_reader(pidfd)
     os.close(pidfd)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  the kernel makes it true
-        await asyncio.sleep(0.01)

@@ -380,6 +380,7 @@ async def test_a_page_that_takes_all_memory_ends_within_its_cgroup(lab: BrowserL
     url = lab.web.show("/hog", f"<script>{script}</script>")
     with pytest.raises((Unavailable, TimedOut)):
         await tab.open(url, 15)
-    assert (cgroup.memory_peak_bytes() or 0) <= Bounds().memory_bytes
+    a_dying_task = 1 << 20  # the kernel lets it have a few pages
+    assert (cgroup.memory_peak_bytes() or 0) <= Bounds().memory_bytes + a_dying_task
     again = await session(lab)
     assert (await again.open(lab.web.show("/fine", "<title>fine"), 10)).title == "fine"

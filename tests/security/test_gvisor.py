@@ -266,7 +266,8 @@ async def test_memory_that_gvisor_takes_on_behalf_of_a_guest_is_on_its_bill(back
         ending = await run(worker, hog, wall_seconds=40.0, cpu_seconds=60.0)
     assert ending.killed_by == "memory"
     assert ending.memory_peak_bytes is not None
-    assert ending.memory_peak_bytes <= bundle.host_memory(32 * MIB)
+    a_dying_task = MIB  # the kernel lets it have a few pages
+    assert ending.memory_peak_bytes <= bundle.host_memory(32 * MIB) + a_dying_task
 
 
 # --- its parts die ---

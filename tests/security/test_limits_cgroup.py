@@ -169,7 +169,7 @@ def test_a_memory_hog_is_killed_and_counted(host: CgroupHost, guest: Callable[[s
     used = run.usage()
     assert used.oom_kills >= 1
     assert used.memory_peak_bytes is not None
-    assert 32 * MIB < used.memory_peak_bytes <= 64 * MIB
+    assert 32 * MIB < used.memory_peak_bytes <= 65 * MIB  # the kernel lets a dying task have a few pages
     wait_until(run.remove)
 
 

@@ -82,5 +82,5 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         lambda name, tenant: SessionWorkspace.create(home, name, tenant=tenant),
         owns_pool=True,
     )
-    yield Bench(backend)
+    yield Bench(backend, "aio")
     backend.close()
