@@ -180,6 +180,7 @@ class BoxBackend:
 
     name = "bwrap"
     fixes_limits = True
+    shares_memory = False
 
     def __init__(self, home: Path) -> None:
         self._home = home

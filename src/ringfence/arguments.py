@@ -5,6 +5,7 @@ Each function raises `InvalidRequest` that says which argument is wrong, so that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from ringfence.authority.profile import Isolation, SecurityMode
 from ringfence.capability.limits import MIB, Limits, as_limits
 from ringfence.dataclass import replace
 from ringfence.errors import InvalidRequest
+from ringfence.evidence.correlation import Correlation
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.operation import WORKING_DIRECTORY
 
@@ -46,7 +48,9 @@ def pool_policy(pool_size: int | None) -> PoolPolicy:
         return PoolPolicy()
     if not _is_whole(pool_size) or pool_size < 0:
         raise InvalidRequest(f"pool_size must be a whole number from 0, not {pool_size!r}", reason="invalid_pool_size")
-    return replace(PoolPolicy(), min_idle=min(PoolPolicy().min_idle, pool_size), max_idle=pool_size)
+    return replace(
+        PoolPolicy(), min_idle=min(PoolPolicy().min_idle, pool_size), max_idle=pool_size, crowd_idle=pool_size
+    )
 
 
 def directory(cwd: object) -> str:
@@ -105,6 +109,21 @@ def aio_pool(pool: object) -> AIOSandboxPool | None:
     return pool
 
 
+def correlation(given: object) -> Correlation:
+    """Return whose work it is, as whoever makes a manager said.
+
+    Raises:
+        InvalidRequest: It is no `Correlation`.
+    """
+    if not isinstance(given, Correlation):
+        raise InvalidRequest(
+            f"correlation must be a Correlation, not {given!r}",
+            reason="invalid_value",
+            fix='write Correlation(task_id="T-7")',
+        )
+    return given
+
+
 def engine_address(url: object) -> str | None:
     """Return where the container engine listens, as whoever makes a manager says.
 
@@ -141,7 +160,7 @@ def place(name: str, where: object) -> Path | None:
     """
     if where is None:
         return None
-    if not isinstance(where, str | Path) or not str(where) or "\0" in str(where):
+    if not isinstance(where, str | Path) or not str(where) or "\0" in str(where) or not _can_be_a_name(str(where)):
         raise InvalidRequest(f"{name} must be a path, not {where!r}", reason="invalid_value")
     try:
         return Path(where).absolute()
@@ -151,6 +170,15 @@ def place(name: str, where: object) -> Path | None:
             reason="invalid_value",
             fix="give an absolute path",
         ) from None
+
+
+def _can_be_a_name(text: str) -> bool:
+    """Whether the file system could be asked for it: half of a surrogate pair has no bytes."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def listener(on_output: OnOutput | None) -> OnOutput | None:

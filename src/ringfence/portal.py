@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from collections.abc import Coroutine
@@ -23,8 +24,13 @@ class Portal:
     def __init__(self) -> None:
         """Start the thread."""
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="ringfence-portal", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="ringfence-portal", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        # an application may let SIGPIPE end it, as `head` expects of a filter; a guest that closes its input must not
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+        self._loop.run_forever()
 
     def call(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run `work` and wait for it; an interrupt cancels it and waits until it has cleaned up.

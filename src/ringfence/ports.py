@@ -421,6 +421,11 @@ class Backend(Protocol):
         """Whether memory and processors are bounded when a worker starts, so that its spec has to say them."""
         ...
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether workers have most of their memory in common, so that one more parked costs little."""
+        ...
+
     def start(self, spec: WorkerSpec) -> Worker:
         """Build and seal one worker; blocks for some milliseconds.
 

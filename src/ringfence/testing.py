@@ -245,6 +245,7 @@ class ScriptedBackend:
 
     name = "scripted"
     fixes_limits = False
+    shares_memory = False
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,21 +112,31 @@ async def test_a_box_without_a_route_has_no_destinations_and_that_is_all(bench: 
     assert seen["network"] == {"destinations": [], "complete": True}
 
 
+BURN = "for _ in range(20_000_000): pass"
+
+
+def burnt_ms() -> float:
+    """Return what it takes here; a guest's own clock may count time that it was not given."""
+    began = time.process_time()
+    exec(BURN)
+    return (time.process_time() - began) * 1000
+
+
 async def test_memory_cpu_and_processes_are_near_what_was_used(bench: Bench) -> None:
-    code = """
+    code = f"""
 import os, threading, time
 held = bytearray(128 << 20)
-if os.fork() == 0:
-    while time.process_time() < 0.3: pass
+child = os.fork()
+{BURN}
+if child == 0:
     os._exit(0)
-while time.process_time() < 0.2: pass
 os.wait()
 threads = [threading.Thread(target=time.sleep, args=(0.05,)) for _ in range(20)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 """
     seen = await effects_of(bench, code)
     assert 128 * MIB < seen["memory_used_bytes"] < 200 * MIB
-    assert 450 <= seen["cpu_ms"] < 2000
+    assert 1.4 * burnt_ms() < seen["cpu_ms"] < 2000 + 6 * burnt_ms()  # both of them burnt as much
     assert seen["processes"]["complete"] is ("peak" in seen["processes"])
     if seen["processes"]["complete"]:
         assert seen["processes"]["peak"] == 21

@@ -145,6 +145,24 @@ async def test_output_is_told_while_it_comes_on_the_loop_and_in_order(door: Door
     assert b"".join(data for name, data in pieces if name == "stderr") == b"end\n"
 
 
+@pytest.mark.parametrize("failure", [ValueError("mine"), InvalidRequest("mine")], ids=repr)
+async def test_a_listener_that_fails_ends_the_run_and_is_heard_of(door: Door, failure: Exception) -> None:
+    def on_output(*_: object) -> None:
+        raise failure
+
+    session = f"failing-{door.name}-{type(failure).__name__}"
+    async with door.manager(session) as manager:
+        async with asyncio.timeout(20):
+            with pytest.raises(type(failure)) as raised:
+                await manager.execute_code("python", "print(1, flush=True)\nwhile True: pass", on_output=on_output)
+        assert raised.value is failure
+        assert (await manager.execute_code("python", "print(2)")).stdout == "2\n"
+    if door.name == "embedded":
+        return
+    kept = [json.loads(found.read_bytes()) for found in door.state.glob(f"**/{session}/artifacts/*/meta.json")]
+    assert sorted(each["status"] for each in kept) == ["cancelled", "succeeded"]
+
+
 async def test_a_stream_has_every_byte_of_much_output(door: Door) -> None:
     async with door.manager() as manager:
         stream = manager.stream(ExecutionRequest("for i in range(100_000): print(i)"))

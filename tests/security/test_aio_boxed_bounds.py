@@ -45,6 +45,8 @@ NOT_KEPT = {
     "test_memory_that_the_kernel_has_for_a_guest_is_held_too": TOLD_AS_A_CODE,
     "test_memory_that_no_process_shows_is_held_by_the_cgroup_or_cannot_be_had": TOLD_AS_A_CODE,
     "test_a_run_ends_at_its_cpu_time_however_it_spends_it": TOLD_AS_A_CODE,
+    "test_a_guest_that_sends_itself_the_signal_of_the_cpu_limit_has_not_reached_it": TOLD_AS_A_CODE,
+    "test_little_memory_can_be_locked_and_no_message_queue_made": NOT_LOCAL,
     "test_what_holds_the_memory_is_in_the_result": "nobody here sees what holds it (G12)",
     "test_a_flood_of_output_is_cut_and_the_host_does_not_grow": "its host application is not allowed AIO; tried below",
     "test_too_much_output_does_not_end_the_run": "what the service dropped before it was fetched is in nobody's count",

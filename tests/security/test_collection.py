@@ -73,6 +73,14 @@ for n in range(40):
     assert result.notes
 
 
+def test_what_lies_too_deep_to_be_looked_at_is_not_passed_over_in_silence(box: Run) -> None:
+    result = box(
+        "import os\nos.makedirs('/workspace/artifacts/a/b/c')\nopen('/workspace/artifacts/a/b/c/f', 'w').close()",
+        limits=Limits(artifact_depth=3),
+    )
+    assert (result.artifacts, any("deep" in note for note in result.notes)) == ((), True)
+
+
 def test_what_a_guest_swaps_while_it_dies_is_not_read_from_elsewhere(box: Run, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("SECRET")
     program = f"""
@@ -86,3 +94,23 @@ time.sleep(0.05)
 """
     for _ in range(5):
         assert {each.read() for each in box(program).artifacts} <= {b"own"}
+
+
+@pytest.mark.parametrize("closed", ["/workspace", "/workspace/work", "/workspace/artifacts"])
+@pytest.mark.parametrize("mode", [0, 0o200, 0o600])
+def test_a_guest_that_closes_its_own_directories_hides_nothing_and_breaks_nothing(
+    box: Run, closed: str, mode: int
+) -> None:
+    program = f"""
+import os
+open('/workspace/work/kept', 'w').write('work')
+open('/workspace/artifacts/kept', 'w').write('artifacts')
+try:
+    os.chmod({closed!r}, {mode})
+except OSError:
+    pass
+"""
+    result = box(program)
+    assert result.success, result.stderr
+    assert {each.path: each.read() for each in result.artifacts} == {"kept": b"artifacts"}
+    assert result.files_written == ("kept",)

@@ -152,3 +152,8 @@ while frame:
 def test_the_result_names_the_box_and_not_what_the_guest_says_it_is() -> None:
     result = ringfence.run('print(\'{"exit_code": 0, "backend": "host"}\'); raise SystemExit(3)', isolation="native")
     assert (result.backend, result.exit_code) == ("native", 3)
+
+
+def test_a_guest_that_sends_itself_the_signal_of_the_cpu_limit_has_not_reached_it(box: Run) -> None:
+    result = box("import os, signal; os.kill(os.getpid(), signal.SIGXCPU)")
+    assert (result.status, result.killed_by, result.exit_code) == (Status.FAILED, None, 128 + 24)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import random
 import resource
-import select
 import signal
 import threading
 from collections.abc import Callable
@@ -332,37 +330,6 @@ def test_a_guest_with_all_its_descriptors_on_their_way_keeps_no_other_from_start
     assert application(BESIDE.format(program=IN_FLIGHT))["stdout"] == ["1\n"] * 6
 
 
-class Full:
-    """What an epoll is to a host whose user may watch no more: a guest of an ordinary user can bring it there."""
-
-    def __init__(self, events: select.epoll) -> None:
-        """Stand in front of the real one."""
-        self._events = events
-
-    def __getattr__(self, name: str) -> Any:
-        """Refuse what needs room."""
-        if name == "register":
-            raise OSError(errno.ENOSPC, "no space left on device")
-        return getattr(self._events, name)
-
-
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
-async def test_a_run_ends_also_when_nothing_more_can_be_watched(backend: str, tmp_path: Path, *, killed: bool) -> None:
-    made = make_backend(Settings(home=tmp_path, isolation=Isolation(backend)))
-    try:
-        worker = made.start(WorkerSpec())
-        assert isinstance(worker, ParkedWorker)
-        worker.events = Full(worker.events)  # type: ignore[assignment]
-        code = f"import os, signal\nif os.fork() == 0 or {killed}:\n    signal.pause()"
-        job = Job(Language.PYTHON, code, (), {}, b"", Limits(wall_seconds=1.0))
-        ending = await asyncio.wait_for(worker.run(job, None), 10)
-        assert (ending.exit_code, ending.killed_by) == ((None, "wall_timeout") if killed else (0, None))
-        worker.discard()
-    finally:
-        made.close()
-
-
 ITSELF = """
 def again(name, data):
     try:
@@ -505,3 +472,46 @@ def test_no_guest_can_have_the_host_start_its_handler_of_core_dumps(ask: Ask) ->
     assert said["python"] in ("EPERM", "ValueError")
     assert said["raw"] == ["EPERM", "EPERM"]
     assert said["shell"] == 0
+
+
+BROKEN_PIPES = """
+import signal
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+program = "import os, signal; os.close(0); print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+stdin = bytes(4 << 20)
+"""
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+@pytest.mark.parametrize(
+    "run",
+    [
+        "result = ringfence.run(program, isolation=backend, stdin=stdin)",
+        """
+async def main():
+    async with ringfence.SandboxManager(isolation=backend) as manager:
+        return await manager.execute_code("python", program, stdin=stdin)
+import asyncio
+result = asyncio.run(main())
+""",
+        """
+async def main():
+    async with ringfence.SandboxManager(isolation=backend) as manager:
+        process = await manager.start_process(language="python", code=program + "; import time; time.sleep(0.2)")
+        for _ in range(64):
+            try:
+                await process.send(bytes(1 << 16))
+            except ringfence.RingfenceError:
+                break
+        return await process.wait()
+import asyncio
+result = asyncio.run(main())
+""",
+    ],
+    ids=["alone", "in its own loop", "a process"],
+)
+def test_a_guest_that_closes_its_input_does_not_end_an_application_that_dies_of_broken_pipes(
+    application: Callable[[str], dict[str, Any]], run: str
+) -> None:
+    said = application(f"{BROKEN_PIPES}{run}\nanswer = {{'stdout': result.stdout, 'exit code': result.exit_code}}")
+    assert said == {"stdout": "set()\n", "exit code": 0}

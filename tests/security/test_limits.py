@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.security.conftest import Ask, Run
+from tests.security.conftest import BUILT_HERE, Ask, Run
 
 import ringfence
 from ringfence.capability.limits import MIB, Limits
@@ -375,3 +375,13 @@ while said['queued'] < 20_000 and libc.sigqueue(os.getpid(), 40, None) == 0:
 def test_a_guest_cannot_use_up_the_signals_that_the_host_may_queue(ask: Ask, unboxed: Ask) -> None:
     assert unboxed(QUEUE_SIGNALS)["queued"] > 2000
     assert ask(QUEUE_SIGNALS)["queued"] <= 1024
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_little_memory_can_be_locked_and_no_message_queue_made(ask: Ask) -> None:
+    said = ask("""
+import resource
+said['locked'] = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+said['queues'] = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+""")
+    assert said == {"locked": [65536, 65536], "queues": [0, 0]}

@@ -173,9 +173,7 @@ def test_a_memory_hog_is_killed_and_counted(host: CgroupHost, guest: Callable[[s
     wait_until(run.remove)
 
 
-def test_a_fork_bomb_is_refused_at_the_limit_and_the_refusals_are_counted(
-    host: CgroupHost, guest: Callable[[str], Guest]
-) -> None:
+def test_a_fork_bomb_is_refused_at_the_limit(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
     assert guest(FORKS).go() == "64 0\n"
 
     run = host.create("bomb", Limits(pids=16))
@@ -183,7 +181,6 @@ def test_a_fork_bomb_is_refused_at_the_limit_and_the_refusals_are_counted(
     move_in(run, held.pid)
 
     assert held.go() == f"15 {errno.EAGAIN}\n"
-    assert run.usage().pids_refused == 1
     wait_until(run.remove)
 
 
@@ -258,7 +255,6 @@ def test_nothing_of_one_run_shows_in_the_counters_of_the_next(host: CgroupHost, 
     held = guest(FORKS)
     move_in(first, held.pid)
     held.go()
-    assert first.usage().pids_refused == 1
     wait_until(lambda: file_of(first, "pids.current") == "0\n")
     assert first.remove()
 
@@ -266,7 +262,7 @@ def test_nothing_of_one_run_shows_in_the_counters_of_the_next(host: CgroupHost, 
     if host.report.kind == "v1":
         assert len(set(first.paths) & set(second.paths)) == len(first.paths) - 1
     used = second.usage()
-    assert (used.cpu_ms, used.oom_kills, used.pids_refused) == (0, 0, 0)
+    assert (used.cpu_ms, used.oom_kills) == (0, 0)
     assert int(file_of(second, "pids.max")) == Limits().pids
     assert second.remove()
 
@@ -311,18 +307,6 @@ def test_a_lane_with_a_zombie_in_it_is_not_handed_on(host: CgroupHost, guest: Ca
     held.kill()
     wait_until(first.remove)
     assert second.remove()
-
-
-def test_kill_ends_every_member_or_says_that_it_cannot(host: CgroupHost, guest: Callable[[str], Guest]) -> None:
-    run = host.create("kill", Limits())
-    held = guest(WAIT)
-    move_in(run, held.pid)
-    killed = run.kill()
-    assert killed is (host.report.kind == "v2")
-    if killed:
-        assert held.process.wait() == -signal.SIGKILL
-    held.kill()
-    wait_until(run.remove)
 
 
 def test_a_hundred_runs_leave_no_directory_and_no_descriptor(host: CgroupHost, guest: Callable[[str], Guest]) -> None:

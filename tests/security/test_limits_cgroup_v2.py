@@ -68,7 +68,7 @@ def found_from(path: str, uid: int = 0) -> dict[str, Any]:
                 write(f"{run.paths[0]}/cgroup.procs", str(guest.pid))
                 seen["member"] = f"{guest.pid}\n" == read(f"{run.paths[0]}/cgroup.procs")
                 seen["limit"] = read(f"{run.paths[0]}/memory.max").strip()
-                run.kill()
+                guest.kill()
                 seen["ended"] = guest.wait()
                 while not (run.remove() and host.close()):
                     os.sched_yield()

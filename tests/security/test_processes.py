@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.security.conftest import Ask, Run
+from tests.security.conftest import BUILT_HERE, Ask, Run
 
 import ringfence
 
@@ -112,8 +112,43 @@ sys.exit(7)
 @pytest.mark.promise("G4 shut init")
 def test_the_memory_descriptors_and_limits_of_the_init_are_closed(ask: Ask) -> None:
     said = ask(STRIKE, "1")
-    harmless = {"kill", "tgkill", "pidfd_open", "process group", "priority", "affinity", "cmdline"}
+    harmless = {"kill", "tgkill", "pidfd_open", "process group", "cmdline"}
     assert {name: outcome for name, outcome in said.items() if outcome == "done" and name not in harmless} == {}
+
+
+LOWER = """
+idle = struct.pack('IIQiIQQQ', 48, 5, 0, 0, 0, 0, 0, 0)
+said['priority'] = attempt(os.setpriority, os.PRIO_PROCESS, 1, 19)
+said['priority of the group'] = attempt(os.setpriority, os.PRIO_PGRP, 0, 19)
+said['priority of the user'] = attempt(os.setpriority, os.PRIO_USER, os.getuid(), 19)
+said['affinity'] = attempt(os.sched_setaffinity, 1, {0})
+said['scheduler'] = attempt(os.sched_setscheduler, 1, os.SCHED_IDLE, os.sched_param(0))
+said['parameter'] = attempt(os.sched_setparam, 1, os.sched_param(0))
+said['attributes'] = call('sched_setattr', 1, ctypes.create_string_buffer(idle), 0)
+for kind, who in ((1, 1), (2, 0), (3, os.getuid())):
+    said[f'disk {kind}'] = call('ioprio_set', kind, who, 3 << 13)
+"""
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_the_init_cannot_be_made_to_wait_behind_the_guest(ask: Ask) -> None:
+    # set to run when nothing else does, it took 47 s to die of its time limit behind 200 busy loops
+    assert set(ask(LOWER).values()) == {"EPERM"}
+
+
+@pytest.mark.parametrize("backend", BUILT_HERE, indirect=True)
+def test_a_guest_gives_way_itself_and_moves_its_own_children(ask: Ask) -> None:
+    program = """
+child = os.fork()
+if child == 0:
+    signal.pause()
+for pid in (0, os.getpid(), child):
+    said[f'affinity {pid}'] = attempt(os.sched_setaffinity, pid, os.sched_getaffinity(0))
+    said[f'priority {pid}'] = attempt(os.setpriority, os.PRIO_PROCESS, pid, 5)
+    said[f'idle {pid}'] = attempt(os.sched_setscheduler, pid, os.SCHED_IDLE, os.sched_param(0))
+os.kill(child, 9)
+"""
+    assert set(ask(program).values()) == {"done"}
 
 
 @pytest.mark.needs("native")

@@ -226,6 +226,7 @@ def test_a_file_that_grows_while_it_is_read_stops_the_snapshot(
     monkeypatch.setattr("ringfence.workspaces.snapshot_taking.os.read", grow)
     with pytest.raises(CapabilityBlocked) as refused:
         snapshots.take(session, "", LIMITS)
+    os.close(writer)
     assert (refused.value.reason, refused.value.retryable) == ("changed", True)
     assert snapshots.infos(session) == []
 

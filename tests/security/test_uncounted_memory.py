@@ -59,3 +59,28 @@ print('kept', len(kept))
 """
     result = ringfence.run(fill, isolation="native", limits=Limits(memory_bytes=64 * MIB))
     assert "kept" not in result.stdout
+
+
+def test_sockets_hold_more_than_they_come_with_only_where_a_cgroup_counts_it() -> None:
+    fill = """
+import socket
+def held(wish):
+    writer, reader = socket.socketpair()
+    if wish:
+        writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wish)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wish)
+    writer.setblocking(False)
+    total = 0
+    try:
+        while True:
+            total += writer.send(bytes(16384))
+    except BlockingIOError:
+        return total
+print(held(0), held(1 << 24), held(4096))
+"""
+    result = ringfence.run(fill, isolation="native")
+    usual, enlarged, reduced = map(int, result.stdout.split())
+    if result.isolation.memory_limit == "cgroup":
+        assert reduced < usual <= enlarged
+    else:
+        assert reduced == usual == enlarged

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from ringfence.wiring import Settings, make_executors
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 LIFE = TEXT.partition("## The life of a worker")[2].partition("\n## ")[0]
@@ -59,6 +61,28 @@ def test_every_folder_and_module_in_the_tree_is_there_and_none_is_left_out() -> 
     }
     assert {name.partition("/")[0] for name in top} == there
     assert [name for name in top if not (ROOT / "src" / "ringfence" / name).exists()] == []
+
+
+@pytest.mark.parametrize("package", ["isolation", "interfaces"])
+def test_every_backend_and_every_door_has_its_line_in_the_tree(package: str) -> None:
+    tree = TEXT.partition("src/ringfence/\n")[2].partition("\ntests/")[0]
+    there = {path.parent.name for path in (ROOT / "src" / "ringfence" / package).glob("*/__init__.py")}
+    assert there - set(re.findall(r"[─/] ?([a-z]+)(?=/)", tree)) == set()
+
+
+def test_the_domains_are_those_that_executors_are_made_for() -> None:
+    sentence = TEXT.partition("find the executor of its domain (")[2].partition(")")[0]
+    nobody: Any = None
+    made = make_executors(Settings(Path()), nobody, nobody, nobody, nobody)
+    assert set(re.findall(r"`([a-z.]+)`", sentence)) == set(made)
+
+
+def test_what_one_touches_is_there() -> None:
+    table = TEXT.partition("## I want to… I touch")[2].partition("\n## ")[0]
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_*]+\.py)`", table)
+    below = [ROOT / "src/ringfence" / part for part in ("", "isolation", "isolation/linux")]
+    assert len(named) > 20
+    assert [name for name in named if not any(list(place.glob(name)) for place in (ROOT, *below))] == []
 
 
 def contracts() -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ class _Line:
     """A zygote, and the boxes of it that are under way."""
 
     def __init__(self, home: Path) -> None:
-        self._server = ForkServer(outfit_in(home, None, (), memory_is_counted=True))
+        self._server = ForkServer(outfit_in(home, WorkerSpec(), memory_is_counted=True))
         self._ends = select.epoll()
         self._boxes: dict[int, tuple[HostEnds, int]] = {}
         self._number = 0

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from signal import SIGXCPU
 
+from ringfence.capability.limits import Limits
 from ringfence.isolation.capture import Capture
 from ringfence.ports import Ending
+
+# the clocks behind a limit and behind what is counted are not the same
+_NEARLY_A_SECOND_US = 900_000
 
 
 async def until_over(over: asyncio.Event) -> None:
@@ -24,6 +29,16 @@ def seen_by_the_kernel(wait_status: int | None) -> tuple[int | None, int | None]
     if os.WIFSIGNALED(wait_status):
         return None, os.WTERMSIG(wait_status)
     return os.WEXITSTATUS(wait_status), None
+
+
+def whole_cpu_seconds(limits: Limits) -> int:
+    """Return after how much of its own CPU time the kernel tells a process that there is no more."""
+    return max(1, int(limits.cpu_seconds))
+
+
+def used_up_its_time(signal_number: int | None, cpu_us: int, limits: Limits) -> bool:
+    """Whether a guest died of that; of the same signal, sent by itself long before, it died by its own hand."""
+    return signal_number == SIGXCPU and cpu_us >= whole_cpu_seconds(limits) * _NEARLY_A_SECOND_US
 
 
 def told(

@@ -25,6 +25,11 @@ class FirstAvailable:
         """Whether the chosen one bounds memory and processors when a worker starts; nobody knows before."""
         return self._chosen is not None and self._chosen.fixes_limits
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether workers of the chosen one have most of their memory in common."""
+        return self._chosen is not None and self._chosen.shares_memory
+
     def start(self, spec: WorkerSpec) -> Worker:
         """Start a worker in the chosen tier, choosing it first if need be."""
         with self._lock:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,20 +13,22 @@ from typing import TYPE_CHECKING
 from ringfence.authority.profile import Isolation
 from ringfence.dataclass import replace
 from ringfence.executors.code import CodeExecutor
+from ringfence.isolation.pool.decide import PoolPolicy, affordable
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
 from ringfence.isolation.tiers import FirstAvailable
 from ringfence.ports import Backend, WorkerSpec
 from ringfence.wiring.settings import Settings
+from ringfence.workspaces.run_directory import session_in
 
 if TYPE_CHECKING:
     from ringfence.executors.ways_out import WaysOut
-    from ringfence.isolation.linux.outfit import Outfit
     from ringfence.operation.secret import SecretAsk
     from ringfence.secrets.lending import Lent
     from ringfence.secrets.registry import Registry
-    from ringfence.workspaces.session import SessionWorkspace
 
+
+_MEMORY_LIMITS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 OnTrouble = Callable[[str, Exception], None]
 """Told which kind of box could not be had, and why."""
@@ -77,7 +81,27 @@ def _make_keeper(settings: Settings, kind: Isolation, on_failure: Callable[[Exce
         spec = replace(spec, memory_bytes=settings.limits.memory_bytes, cpus=settings.limits.cpus)
         # to start one of these keeps a processor busy for a good while: half of them are left to whoever runs
         pool = replace(pool, refills_at_once=max(1, len(os.sched_getaffinity(0)) // 2))
-    return Keeper(backend, pool, default=spec, on_failure=on_failure)
+    return Keeper(backend, _affordable(pool), default=spec, on_failure=on_failure)
+
+
+def _affordable(pool: PoolPolicy) -> PoolPolicy:
+    if pool.crowd_idle <= pool.max_idle:
+        return pool
+    import resource  # not at the top: a single command keeps nothing for a crowd
+
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        descriptors = sys.maxsize
+    return affordable(pool, memory_bytes=_memory_bytes(), descriptors=descriptors)
+
+
+def _memory_bytes() -> int:
+    """Return the memory of this machine, or of the container that this process is in."""
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in _MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            most = min(most, int(path.read_text(encoding="ascii")))
+    return most
 
 
 def build_environment(packages: tuple[str, ...], home: Path, tenant: str) -> str:
@@ -112,7 +136,7 @@ def aio_backend(settings: Settings) -> Backend:
     from ringfence.isolation.aio.pool import AIOSandboxPool
 
     given = settings.aio_pool
-    session = partial(_session, settings.files_home)
+    session = partial(session_in, settings.files_home)
     return AIOBackend(given or AIOSandboxPool(), session, owns_pool=given is None)
 
 
@@ -140,33 +164,21 @@ def docker_backend(settings: Settings) -> Backend:
     return DockerBackend(
         engine_settings(settings.home, os.environ, settings.docker_url),
         home=settings.home,
-        session=partial(_session, settings.files_home),
+        session=partial(session_in, settings.files_home),
         limits=settings.limits,
         shown=lambda: read_only_mounts(settings.home),
     )
 
 
-def _session(files_home: Path, session_id: str, tenant: str) -> SessionWorkspace:
-    from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
-
-    return SessionWorkspace.create(files_home, session_id, tenant=tenant)
-
-
-def outfit_of(spec: WorkerSpec, home: Path, *, memory_is_counted: bool) -> Outfit:
-    """Return what a box is made from, with what the operator of `home` shows in every one."""
-    from ringfence.isolation.linux.outfit import outfit_in
-
-    return outfit_in(home, spec.packages, spec.preload, memory_is_counted=memory_is_counted)
-
-
 def bwrap_backend(settings: Settings) -> Backend:
     """Return the backend that lets the distribution's bubblewrap build the box."""
     from ringfence.isolation.bwrap.backend import BwrapBackend
+    from ringfence.isolation.linux.outfit import outfit_in
     from ringfence.runtimes.node import node_command
 
     return BwrapBackend(
-        outfit=lambda spec, counted: outfit_of(spec, settings.home, memory_is_counted=counted),
-        node_command=lambda language: node_command(language, settings.home / "node.json"),
+        outfit=partial(outfit_in, settings.home),
+        node_command=partial(node_command, cache=settings.home / "node.json"),
         limits=settings.limits,
     )
 
@@ -181,7 +193,7 @@ def gvisor_backend(settings: Settings) -> Backend:
     return GvisorBackend(
         home=settings.home,
         rootfs=lambda: unpacked(default_cache()),
-        session=partial(_session, settings.files_home),
+        session=partial(session_in, settings.files_home),
         limits=settings.limits,
         shown=lambda: read_only_mounts(settings.home),
     )

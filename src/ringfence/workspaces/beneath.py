@@ -111,6 +111,21 @@ def open_parent(root_fd: int, path: str | bytes, *, in_tree_links: bool = False)
     return open_beneath(root_fd, b"/".join(parents), directory, in_tree_links=in_tree_links), name
 
 
+def lies_beneath(root_fd: int, path: bytes) -> bool:
+    """Whether anything, also a link, has this name; on the way there is no link."""
+    try:
+        parent, name = open_parent(root_fd, path)
+    except (FileNotFoundError, NotADirectoryError, PathTraversalError):
+        return False
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(parent)
+    return True
+
+
 def rename_in(directory_fd: int, old: bytes, new: bytes, *, replace: bool) -> None:
     """Rename within one directory, in one step that no reader sees half done; a link named `new` is not followed.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ringfence.dataclass import dataclass, field
 from ringfence.workspaces.names import harmless_path
@@ -30,12 +31,13 @@ class Changes:
         return bool(self.files or self.deleted or self.directories)
 
 
-def written(upper_fd: int, *, max_entries: int, layered: bool) -> Changes:
+def written(upper_fd: int, *, max_entries: int, layered: bool, hides: Callable[[bytes], bool] | None = None) -> Changes:
     """Tell which files and links a dead run wrote, and what of its session it deleted.
 
     `layered` says that `upper_fd` is the upper of an overlay. Without a session it is the guest's plain directory, in
     which the guest can make anything that looks like an overlay's mark, so none is believed. A directory that was
-    replaced is listed as deleted; what was written into the new one is in `files`.
+    replaced is listed as deleted; what was written into the new one is in `files`. Of a fifo, socket or device, which
+    no session keeps, `hides` tells whether it stands where the session has something: that is then deleted, too.
     """
     files: list[tuple[str, int]] = []
     deleted: list[str] = []
@@ -44,12 +46,18 @@ def written(upper_fd: int, *, max_entries: int, layered: bool) -> Changes:
     for entry in walk:
         if entry.is_file or entry.is_link:
             files.append((harmless_path(entry.path), entry.status.st_size))
-        elif layered and (entry.is_whiteout or (entry.is_directory and is_opaque(entry))):
+        elif layered and _takes_away(entry, hides):
             deleted.append(harmless_path(entry.path))
         directories = directories or entry.is_directory
     files.sort()
     names, sizes = tuple(name for name, _ in files), tuple(size for _, size in files)
     return Changes(names, tuple(sorted(deleted)), walk.complete, sizes, directories)
+
+
+def _takes_away(entry: Entry, hides: Callable[[bytes], bool] | None) -> bool:
+    if entry.is_directory:
+        return is_opaque(entry)
+    return entry.is_whiteout or (hides is not None and hides(entry.path))
 
 
 def is_opaque(entry: Entry) -> bool:

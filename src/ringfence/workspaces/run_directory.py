@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.authority.levels import Commit
@@ -99,7 +100,17 @@ class RunDirectory:
     def _changes(self, upper: int) -> Changes:
         from ringfence.workspaces.changes import written
 
-        return written(upper, max_entries=MAX_WRITTEN, layered=self.session is not None)
+        hides = None if self.session is None else self._hides
+        return written(upper, max_entries=MAX_WRITTEN, layered=self.session is not None, hides=hides)
+
+    def _hides(self, path: bytes) -> bool:
+        """Whether the session has anything of this name."""
+        from ringfence.workspaces.beneath import lies_beneath
+
+        if self.session is None:
+            return False
+        with self.session.using():
+            return lies_beneath(self.session.work_fd, path)
 
     def harvest(self, limits: Limits, keeping: Keeping = EVERYTHING) -> Harvest:
         """Read artifacts and changes; with a session, do with the changes as `keeping` says: all of them or none."""
@@ -113,13 +124,15 @@ class RunDirectory:
         found = self._artifacts(limits, keeping)
         notes = [*masked]
         notes += [f"artifact {lost.path} was not collected: {lost.reason}" for lost in found.skipped]
+        if not found.complete:
+            notes.append("artifacts beyond these lie too deep, or are too many to be named")
         kept = _Kept()
         with _Opened(self.fd, self.work) as upper:
             changes = self._changes(upper)
             sizes = dict(zip(changes.files, changes.sizes, strict=True))
             files = tuple(name for name in changes.files if self._touched(upper, name))
             if self.session is not None and changes:
-                kept = self._keep(self.session, upper, limits, keeping, notes, changes)
+                kept = self._keep(self.session, upper, limits, keeping, notes)
         if not changes.complete:
             notes.append(f"files_written lists the first {MAX_WRITTEN} entries only")
         more = FileChanges(
@@ -171,15 +184,15 @@ class RunDirectory:
         limits: Limits,
         keeping: Keeping,
         notes: list[str],
-        changes: Changes,
     ) -> _Kept:
-        if not _may_stay(changes, keeping, notes):
-            return _Kept(False)
         from ringfence.workspaces import proposals
         from ringfence.workspaces.commit import ChangeDenied, ChangesTooLarge
 
         bounds = proposals.Bounds.of(limits, keeping.denials)
         try:
+            if not _may_stay(session, upper, limits, keeping):
+                notes.append("the changes to the session's files were not kept: the tool may not write all of them")
+                return _Kept(False)
             match keeping.commit:
                 case Commit.NEVER:
                     return _Kept(False, proposals.look(session, keeping.exec_id, upper, bounds))
@@ -217,16 +230,24 @@ class RunDirectory:
             self.session.close()
 
 
-def _may_stay(changes: Changes, keeping: Keeping, notes: list[str]) -> bool:
+def session_in(files_home: Path, session_id: str, tenant: str) -> SessionWorkspace:
+    """Return the files of a session, made if there were none."""
+    from ringfence.workspaces.session import SessionWorkspace
+
+    return SessionWorkspace.create(files_home, session_id, tenant=tenant)
+
+
+def _may_stay(session: SessionWorkspace, upper: int, limits: Limits, keeping: Keeping) -> bool:
+    """Whether the tool may write every path that would not be what it is, however it went about it."""
     if keeping.work is None:
         return True
-    touched = (*changes.files, *changes.deleted)
-    if changes.complete and touched and all(map(keeping.work, touched)):
-        return True
-    if changes.complete and not touched:  # empty directories alone, which no tool is given leave to make
-        return False
-    notes.append("the changes to the session's files were not kept: the tool may not write all of them")
-    return False
+    from ringfence.workspaces.commit import MOST_ENTRIES, survey, survey_upper
+    from ringfence.workspaces.touching import is_within, touched
+
+    steps = survey_upper(upper, limits.inodes)
+    with session.using():
+        present = survey(session.work_fd, max_entries=MOST_ENTRIES, layered=False)
+    return is_within(touched(present, steps), keeping.work)
 
 
 def _inodes(fd: int) -> int:
@@ -243,8 +264,14 @@ class _Opened:
     """A directory of the run, open for the length of a `with` block."""
 
     def __init__(self, root: int, name: str) -> None:
-        # the guest cannot reach the root of its file system, so this one step cannot be redirected
-        self._fd = os.open(name, _DIRECTORY, dir_fd=root)
+        # the guest cannot change what is in the root of its file system, so this one step cannot be redirected
+        try:
+            self._fd = os.open(name, _DIRECTORY, dir_fd=root)
+        except PermissionError:  # as an ordinary user we are its owner, as the guest was who closed it
+            from ringfence.workspaces.tree import open_readable, permit_search
+
+            permit_search(root)
+            self._fd = open_readable(root, os.fsencode(name), _DIRECTORY)
 
     def __enter__(self) -> int:
         return self._fd

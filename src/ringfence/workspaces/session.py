@@ -50,10 +50,9 @@ class SessionWorkspace:
         """Take over `directory_fd`, in which `create` has made everything."""
         self.id = session_id
         self._directory_fd = directory_fd
-        self.work_fd = open_beneath(directory_fd, "work", _DIRECTORY)
-        self.inputs_fd = open_beneath(directory_fd, "inputs", _DIRECTORY)
-        self.artifacts_fd = open_beneath(directory_fd, "artifacts", _DIRECTORY)
-        self.staging_fd = open_beneath(directory_fd, "staging", _DIRECTORY)
+        self.work_fd, self.inputs_fd, self.artifacts_fd, self.staging_fd = _open_all(
+            directory_fd, "work", "inputs", "artifacts", "staging"
+        )
 
     @classmethod
     def create(cls, home: Path, session_id: str, *, tenant: str = LOCAL) -> Self:
@@ -274,6 +273,19 @@ def _open_project(home_fd: int, session_id: str, tenant: str) -> int:
         return make_parents(home_fd, f"{path}/work", 0o700)
     finally:
         os.close(above)
+
+
+def _open_all(directory_fd: int, *names: str) -> list[int]:
+    """Open these directories, or none."""
+    opened: list[int] = []
+    try:
+        for name in names:
+            opened.append(open_beneath(directory_fd, name, _DIRECTORY))  # noqa: PERF401  those before are to be closed
+    except BaseException:
+        for fd in opened:
+            os.close(fd)
+        raise
+    return opened
 
 
 @contextmanager

@@ -7,11 +7,12 @@ what was in it. So every path that would no longer be what it is counts as touch
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from ringfence.capability.limits import SYSTEM_CEILING
 from ringfence.dataclass import dataclass
+from ringfence.workspaces.names import harmless_path
 from ringfence.workspaces.survey import Kind, Step
 
 
@@ -76,6 +77,21 @@ def touched(present: Iterable[Step], steps: Iterable[Step]) -> dict[bytes, Touch
         else:
             found[step.path] = Touched(Effect.MODIFIED, _is_directory(step), max(was.size, step.size))
     return found
+
+
+def is_within(changes: Mapping[bytes, Touched], may: Callable[[str], bool]) -> bool:
+    """Whether `may` says yes of every path; a new directory may also lie on the way to one of which it does."""
+    refused = {path for path in changes if not may(harmless_path(path))}
+    on_the_way = {above for path in changes.keys() - refused for above in _above(path)}
+    return all(
+        path in on_the_way and changes[path].is_directory and changes[path].effect is Effect.ADDED for path in refused
+    )
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    while (cut := path.rfind(b"/")) >= 0:
+        path = path[:cut]
+        yield path
 
 
 def _below(ordered: list[bytes], path: bytes) -> Iterator[bytes]:

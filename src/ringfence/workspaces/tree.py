@@ -114,7 +114,7 @@ def open_readable(parent_fd: int, name: bytes, flags: int = os.O_RDONLY) -> int:
 
 def _open_directory(root_fd: int, path: bytes) -> int:
     if not path:
-        _permit_search(root_fd)
+        permit_search(root_fd)
         return os.open(".", _READ_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd)
     parent, _, name = path.rpartition(b"/")
     parent_fd = open_beneath(root_fd, parent, os.O_PATH | os.O_DIRECTORY) if parent else os.dup(root_fd)
@@ -122,11 +122,12 @@ def _open_directory(root_fd: int, path: bytes) -> int:
         fd = open_readable(parent_fd, name, _READ_DIRECTORY)
     finally:
         os.close(parent_fd)
-    _permit_search(fd)
+    permit_search(fd)
     return fd
 
 
-def _permit_search(fd: int) -> None:
+def permit_search(fd: int) -> None:
+    """Let its owner find names in an open directory, also when the guest took that away."""
     mode = stat.S_IMODE(os.fstat(fd).st_mode)
     if mode & 0o500 != 0o500:  # readable but not searchable: names without files
         os.fchmod(fd, mode & 0o777 | 0o700)

@@ -7,7 +7,16 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, ShelfStep, idle_target, next_step
+from ringfence.isolation.pool.decide import (
+    PoolPolicy,
+    ShelfState,
+    ShelfStep,
+    affordable,
+    idle_target,
+    is_low,
+    most_idle,
+    next_step,
+)
 
 NOW = 10_000.0
 
@@ -18,6 +27,7 @@ def policies(draw: st.DrawFn) -> PoolPolicy:
     return PoolPolicy(
         min_idle=draw(st.integers(0, most)),
         max_idle=most,
+        crowd_idle=draw(st.integers(most, 40)),
         max_leased=draw(st.integers(1, 20)),
         refills_at_once=draw(st.integers(1, 12)),
     )
@@ -37,6 +47,7 @@ def states(draw: st.DrawFn) -> ShelfState:
         recent_peak=draw(st.integers(0, 40)),
         last_wanted=NOW - draw(ages()),
         always_ready=draw(st.booleans()),
+        shares_memory=draw(st.booleans()),
     )
 
 
@@ -77,14 +88,14 @@ def test_a_worker_is_retired_only_when_it_is_old_or_nobody_asks(state: ShelfStat
 @given(states(), policies())
 def test_the_target_stays_between_the_bounds(state: ShelfState, policy: PoolPolicy) -> None:
     target = idle_target(state, policy, NOW)
-    assert 0 <= target <= policy.max_idle
+    assert 0 <= target <= (policy.crowd_idle if state.always_ready and state.shares_memory else policy.max_idle)
     if state.always_ready:
         assert target >= policy.min_idle
 
 
 @given(states(), policies())
 def test_following_the_steps_leads_to_rest(state: ShelfState, policy: PoolPolicy) -> None:
-    for _ in range(3 + policy.max_idle):  # with as few as one at a time
+    for _ in range(3 + policy.crowd_idle):  # with as few as one at a time
         step = next_step(state, policy, NOW)
         if step == ShelfStep():
             break
@@ -111,6 +122,48 @@ def test_a_burst_is_prepared_for_as_long_as_it_is_remembered() -> None:
     policy = PoolPolicy(min_idle=2, max_idle=10)
     state = ShelfState(parked_at=(NOW,), recent_peak=7, last_wanted=NOW, always_ready=True)
     assert next_step(state, policy, NOW) == ShelfStep(start=6)
+
+
+def test_a_crowd_is_prepared_for_only_where_one_more_costs_little_and_only_for_the_default_kind() -> None:
+    policy = PoolPolicy(min_idle=2, max_idle=10, crowd_idle=64, refills_at_once=100)
+    state = ShelfState(recent_peak=100, last_wanted=NOW, always_ready=True, shares_memory=True)
+    assert next_step(state, policy, NOW) == ShelfStep(start=64)
+    assert next_step(dataclasses.replace(state, always_ready=False), policy, NOW) == ShelfStep(start=10)
+    assert next_step(dataclasses.replace(state, shares_memory=False), policy, NOW) == ShelfStep(start=10)
+    assert next_step(dataclasses.replace(state, recent_peak=12), policy, NOW) == ShelfStep(start=12)
+
+
+def test_what_a_crowd_left_parked_takes_the_place_of_those_who_run() -> None:
+    """However many are parked, no more exist at once than before: each holds descriptors of the application."""
+    policy = PoolPolicy(max_idle=10, crowd_idle=64, max_leased=64)
+    state = ShelfState(leased=64, waiting=36, recent_peak=100, last_wanted=NOW, always_ready=True, shares_memory=True)
+    assert next_step(state, policy, NOW) == ShelfStep(start=10)
+
+
+@given(states(), policies())
+def test_a_shelf_is_low_only_when_less_than_half_of_what_may_be_parked_is_there(
+    state: ShelfState, policy: PoolPolicy
+) -> None:
+    if is_low(state, policy):
+        assert len(state.parked_at) * 2 < most_idle(state, policy)
+        assert len(state.parked_at) * 2 < state.recent_peak
+
+
+@given(policies(), st.integers(0, 2**40), st.integers(0, 2**20))
+def test_a_crowds_reserve_fits_the_machine_and_is_never_less_than_any_other(
+    policy: PoolPolicy, memory_bytes: int, descriptors: int
+) -> None:
+    fitted = affordable(policy, memory_bytes=memory_bytes, descriptors=descriptors)
+    assert policy.max_idle <= fitted.crowd_idle <= policy.crowd_idle
+    if fitted.crowd_idle > policy.max_idle:
+        assert fitted.crowd_idle * 3_000_000 <= memory_bytes / 50
+        assert fitted.crowd_idle * 13 <= descriptors / 4
+
+
+def test_an_ordinary_machine_has_room_for_a_crowd() -> None:
+    assert affordable(PoolPolicy(), memory_bytes=16 << 30, descriptors=1 << 19).crowd_idle == 64
+    assert affordable(PoolPolicy(), memory_bytes=16 << 30, descriptors=1024).crowd_idle == 19
+    assert affordable(PoolPolicy(), memory_bytes=1 << 30, descriptors=1 << 19).crowd_idle == 10
 
 
 def test_no_pool_means_a_worker_for_every_caller_and_none_besides() -> None:

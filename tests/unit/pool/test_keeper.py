@@ -395,3 +395,69 @@ async def test_whoever_asked_for_it_is_told_of_every_worker_that_does_not_start(
             with pytest.raises(IsolationUnavailable):
                 await keeper.lease(SPEC)
     assert [str(error) for error in told] == ["no namespaces"] * 2
+
+
+class Untidy(ScriptedBackend):
+    """A backend in which tidying up does what the test says."""
+
+    def __init__(self, tidy: Callable[[], bool]) -> None:
+        super().__init__()
+        self._tidy = tidy
+
+    def tidy(self) -> bool:
+        return self._tidy()
+
+
+async def test_what_cannot_be_tidied_up_does_not_end_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> bool:
+        raise OSError("the kernel says no")
+
+    with pool(Untidy(fail), NO_RESERVE) as keeper:
+        for _ in range(5):
+            keeper.release(await asyncio.wait_for(keeper.lease(SPEC), 5))
+    assert "could not be tidied up" in caplog.text
+
+
+async def test_nobody_waits_while_it_is_tidied_up() -> None:
+    tidying, enough = threading.Event(), threading.Event()
+
+    def linger() -> bool:
+        tidying.set()
+        return enough.wait(5)
+
+    with pool(Untidy(linger), PoolPolicy(min_idle=1), starters=1) as keeper:
+        await eventually(tidying.is_set)
+        started = time.monotonic()
+        keeper.release(await keeper.lease(SPEC))
+        assert time.monotonic() - started < 2
+        enough.set()
+
+
+async def test_who_comes_while_it_is_tidied_up_is_served_right_after() -> None:
+    tidying, enough = threading.Event(), threading.Event()
+
+    def linger() -> bool:
+        tidying.set()
+        return enough.wait(5)
+
+    with pool(Untidy(linger), NO_RESERVE, starters=1) as keeper:
+        await eventually(tidying.is_set)
+        caller = asyncio.ensure_future(keeper.lease(SPEC))
+        await eventually(lambda: keeper.status()["waiting"] == 1)
+        enough.set()
+        keeper.release(await asyncio.wait_for(caller, 2))  # not with the next tick
+
+
+async def test_a_pool_that_is_closed_while_it_is_tidied_up_ends_right_after() -> None:
+    tidying, enough = threading.Event(), threading.Event()
+
+    def linger() -> bool:
+        tidying.set()
+        return enough.wait(5)
+
+    with pool(Untidy(linger), NO_RESERVE, starters=2) as keeper:
+        await eventually(tidying.is_set)
+        closing = asyncio.ensure_future(asyncio.to_thread(keeper.close))
+        await eventually(lambda: keeper._closed)
+        enough.set()
+        await asyncio.wait_for(closing, 2)

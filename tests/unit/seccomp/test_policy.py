@@ -132,6 +132,20 @@ def test_limits_of_another_process_cannot_be_set() -> None:
     assert [guest("prlimit64", pid) for pid in (0, 1, 0xFFFFFFFF)] == [ALLOW, EPERM, EPERM]
 
 
+@pytest.mark.parametrize("name", ["sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"])
+def test_the_init_keeps_its_turn_while_threads_and_children_may_be_moved(name: str) -> None:
+    assert [guest(name, pid) for pid in (0, 2, 7, 1, GARBAGE | 1)] == [ALLOW, ALLOW, ALLOW, EPERM, EPERM]
+
+
+def test_priorities_are_set_of_processes_one_by_one_and_never_of_the_init() -> None:
+    process, group, user = 0, 1, 2
+    own, init = (process, 0), (process, GARBAGE | 1)
+    assert [guest("setpriority", *who) for who in (own, (process, 7), init)] == [ALLOW, ALLOW, EPERM]
+    assert [guest("setpriority", kind, who) for kind in (group, user) for who in (0, 1, 1000)] == [EPERM] * 6
+    assert [guest("ioprio_set", 1 + kind, who) for kind, who in (own, (process, 7), init)] == [ALLOW, ALLOW, EPERM]
+    assert [guest("ioprio_set", 1 + kind, who) for kind in (group, user) for who in (0, 1, 1000)] == [EPERM] * 6
+
+
 def test_a_guest_may_load_filters_but_not_listen_to_them() -> None:
     assert [guest("seccomp", 1, flags) for flags in (0, 1, 8, 9)] == [ALLOW, ALLOW, EPERM, EPERM]
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from ringfence.errors import InvalidRequest, QuotaExceeded
+from ringfence.errors import InvalidRequest, PathTraversalError, QuotaExceeded
 from ringfence.workspaces.acting import acting_as
+from ringfence.workspaces.beneath import lies_beneath
 from ringfence.workspaces.changes import Changes, written
 from ringfence.workspaces.commit import CommitReport, totals_after
 from ringfence.workspaces.ids import SESSION_UIDS
@@ -54,6 +55,19 @@ def tree_of(session: SessionWorkspace) -> dict[str, bytes | str | None]:
     return found
 
 
+@pytest.mark.parametrize("name", ["work", "inputs", "artifacts", "staging"])
+def test_a_session_that_cannot_be_opened_leaves_no_descriptor(
+    session: SessionWorkspace, tmp_path: Path, name: str
+) -> None:
+    directory = Path(os.readlink(f"/proc/self/fd/{session.directory_fd}"))
+    (directory / name).rename(directory / "moved")
+    (directory / name).symlink_to("moved")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(PathTraversalError):
+        SessionWorkspace.create(tmp_path / "home", "s1")
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_what_a_run_wrote_is_there_for_the_next(session: SessionWorkspace, tmp_path: Path) -> None:
     one = upper_of(session, tmp_path / "one")
     as_guest(session, one, {"a": b"1", "d/b": b"22"})
@@ -91,6 +105,25 @@ def test_whiteouts_opaque_directories_and_changed_types_are_applied(session: Ses
         "keep/y": b"9",
         "link": "/etc/passwd",
     }
+
+
+def test_what_a_pipe_took_the_place_of_is_told_as_deleted(session: SessionWorkspace, tmp_path: Path) -> None:
+    one = upper_of(session, tmp_path / "one")
+    as_guest(session, one, {"a": b"1", "d/b": b"2", "d/c": b"3"})
+    session.commit(one, **MANY)
+    two = upper_of(session, tmp_path / "two")
+    with acting_as(session.owner):
+        os.mkdir("d", dir_fd=two)
+        for name in ("a", "new", "d/b", "a-b"):
+            os.mkfifo(name, dir_fd=two)
+
+    def hides(path: bytes) -> bool:
+        return lies_beneath(session.work_fd, path)
+
+    changes = written(two, max_entries=100, layered=True, hides=hides)
+    assert (changes.files, changes.deleted, bool(changes)) == ((), ("a", "d/b"), True)
+    session.commit(two, **MANY)
+    assert tree_of(session) == {"d": None, "d/c": b"3"}
 
 
 def test_setuid_bits_stay_behind_and_the_executable_bit_does_not(session: SessionWorkspace, tmp_path: Path) -> None:

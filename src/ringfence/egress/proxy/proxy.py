@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import resource
+import signal
 import socket
 import threading
 from collections import Counter
@@ -148,6 +149,8 @@ class _Thread:
             self._thread.join()
 
     def _run(self) -> None:
+        # an application may let SIGPIPE end it; a guest that hangs up must not
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()

@@ -41,6 +41,7 @@ class AIOBackend:
 
     name = Isolation.AIO.value
     fixes_limits = False
+    shares_memory = False
     does_not_keep = DOES_NOT_KEEP
 
     def __init__(

@@ -50,6 +50,7 @@ class BwrapBackend:
 
     name = Isolation.BWRAP.value
     fixes_limits = False
+    shares_memory = False
 
     def __init__(
         self,
@@ -125,7 +126,11 @@ class BwrapBackend:
             raise InvalidRequest(answer["requested"], reason="preload_failed")
         # the init waits for our word, so its pid is still its own
         pidfd = os.pidfd_open(init_pid)
-        ends.status.send(b"g")
+        try:
+            ends.status.send(b"g")
+        except OSError:
+            os.close(pidfd)
+            raise
         owner = None if os.geteuid() else (_UNPRIVILEGED, _UNPRIVILEGED)
         return Box(
             backend=self.name,

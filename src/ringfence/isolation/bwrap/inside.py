@@ -128,8 +128,8 @@ def _end_with_host(status_fd: int, worker: int) -> None:
 
 
 def _bound_zygote_limits() -> None:
-    # core: 1 and not 0, as in the native launcher
-    for what, wanted in ((resource.RLIMIT_CORE, 1), (resource.RLIMIT_MSGQUEUE, 0)):
+    # as in the native launcher, which says why core is 1 and not 0
+    for what, wanted in ((resource.RLIMIT_CORE, 1), (resource.RLIMIT_MEMLOCK, 65536), (resource.RLIMIT_MSGQUEUE, 0)):
         hard = resource.getrlimit(what)[1]
         bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(what, (bound, bound))

@@ -56,6 +56,7 @@ class DockerBackend:
 
     name = Isolation.DOCKER.value
     fixes_limits = True
+    shares_memory = False
     does_not_keep = DOES_NOT_KEEP
 
     def __init__(
@@ -145,8 +146,13 @@ class DockerBackend:
         return None if spec.session_id is None else self._session(spec.session_id, spec.tenant)
 
     def _start(self, plan: Plan, session: SessionWorkspace | None) -> StreamWorker:
-        argv = run_argv(self._settings, plan)
-        running = launch(self._engine, argv, plan.name, None if plan.inputs is None else plan.inputs.parent)
+        try:
+            argv = run_argv(self._settings, plan)
+            running = launch(self._engine, argv, plan.name, None if plan.inputs is None else plan.inputs.parent)
+        except BaseException:
+            if session is not None:
+                session.close()
+            raise
         with self._lock:
             self._alive[plan.name] = running
         line = Line(*running.ends, kill=running.kill, died_of=running.died_of)

@@ -93,6 +93,7 @@ class GvisorBackend:
 
     name = Isolation.GVISOR.value
     fixes_limits = True
+    shares_memory = False
     does_not_keep = DOES_NOT_KEEP
 
     def __init__(
@@ -138,7 +139,6 @@ class GvisorBackend:
             owns_ids=launcher.owns_ids,
             shown=shown,
         )
-        session = None if spec.session_id is None else self._session(spec.session_id, spec.tenant)
         limits = replace(
             self._limits,
             memory_bytes=host_memory(plan.memory_bytes),
@@ -146,7 +146,10 @@ class GvisorBackend:
             cpus=plan.cpus,
         )
         place = self._workshop.reserve(plan.name, limits)
+        session: SessionWorkspace | None = None
         try:
+            if spec.session_id is not None:
+                session = self._session(spec.session_id, spec.tenant)
             path = inputs.make(plan.name)
             command = command_of(plan, program)
             box, ends = self._launch(launcher, plan, command, place)
@@ -184,9 +187,13 @@ class GvisorBackend:
         except BaseException:
             give_back()
             raise
-        box.meter.park()
-        worker.init_pid = pid_of(box.pidfd)
-        worker.worker_pid = observing.part_of(worker.init_pid, observing.SENTRY)
+        try:
+            box.meter.park()
+            worker.init_pid = pid_of(box.pidfd)
+            worker.worker_pid = observing.part_of(worker.init_pid, observing.SENTRY)
+        except BaseException:  # it died at once
+            worker.discard()
+            raise
         return worker
 
     def _require_cgroups(self, report: CgroupReport) -> None:

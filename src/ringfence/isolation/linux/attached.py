@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import signal
 import socket
 import stat
@@ -17,8 +18,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ringfence.attachment import Attachment
-from ringfence.errors import CapabilityBlocked
+from ringfence.errors import CapabilityBlocked, IsolationUnavailable
 from ringfence.isolation.company import MOST_UNREAD, Company, Inflow
+from ringfence.isolation.linux.streams import write_to_guest
 from ringfence.isolation.protocol import Decoder, Kind
 from ringfence.ports import WorkerLost
 
@@ -44,6 +46,7 @@ class Attached(Company):
 
         Raises:
             WorkerLost: It is gone.
+            IsolationUnavailable: Nothing more can be watched here; nothing of the run has begun.
         """
         super().__init__(worker, loop, attachment)
         self._worker = worker
@@ -55,14 +58,15 @@ class Attached(Company):
         self._outer = -1
         self._passage: Passage | None = None
         self._pidfd = _hold(worker.worker_pid, worker.job)
-        if attachment.ports:
-            from ringfence.isolation.linux.passage import Passage  # not at the top: few processes are to be reached
+        try:
+            _watch(worker)
+            if attachment.ports:
+                from ringfence.isolation.linux.passage import Passage  # not at the top: few processes are to be reached
 
-            try:
                 self._passage = Passage(worker.worker_pid, self._pidfd)
-            except BaseException:
-                os.close(self._pidfd)
-                raise
+        except BaseException:
+            os.close(self._pidfd)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -86,8 +90,8 @@ class Attached(Company):
         self._stir()
         if self.terminal is None:
             streams = self._worker.streams
-            self.feed.flow_into(streams.stdin, owned=True)
-            streams.stdin = -1
+            stdin, streams.stdin = streams.stdin, -1  # the feed's to close, also when it does not flow
+            self.feed.flow_into(stdin, owned=True)
 
     def listen(self) -> bool:
         """Take what the worker says before it becomes the guest; False when it has said all it will."""
@@ -197,7 +201,7 @@ class LiveFeed(Inflow):
             return
         try:
             while self._unread:
-                written = os.write(self._fd, self._unread[:MOST_UNREAD])
+                written = write_to_guest(self._fd, self._unread[:MOST_UNREAD])
                 del self._unread[:written]
                 self._on_written()
         except BlockingIOError:
@@ -238,6 +242,19 @@ def _hold(pid: int, job: socket.socket) -> int:
         gone = True
     os.close(pidfd)
     raise WorkerLost("the worker ended before its job" if gone else "the worker spoke out of turn")
+
+
+def _watch(worker: ParkedWorker) -> None:
+    """Have what the worker will say wake its watch: now, since a guest can use up what its user may watch.
+
+    Not when it is parked: the end of its words would wake every run that nobody stays with.
+    """
+    try:
+        worker.events.register(worker.job, select.EPOLLIN)
+    except OSError as error:
+        raise IsolationUnavailable(
+            f"the run cannot be watched: {error.strerror}", fix="raise fs.epoll.max_user_watches"
+        ) from error
 
 
 def _is_outer_end(fd: int) -> bool:

@@ -28,7 +28,6 @@ class Usage:
     cpu_ms: int | None
     memory_peak_bytes: int | None
     oom_kills: int
-    pids_refused: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,6 @@ class RunCgroup(Protocol):
 
     def tighten(self, limits: Limits) -> None:
         """Write the values of `limits` that differ from what is in force."""
-
-    def kill(self) -> bool:
-        """Kill every member at once; False when this kernel interface cannot (the caller kills the pid namespace)."""
 
     def usage(self) -> Usage:
         """Read the counters; meaningful until `remove` has returned True."""

@@ -73,7 +73,6 @@ class Lane:
     pids: int = UNLIMITED
     quota: int = UNLIMITED
     cpu_ns: int = 0
-    refused: int = 0
     tasks: int = 0
     """The most tasks any earlier run had in it: the kernel counts on, and nobody can set this back."""
 
@@ -206,10 +205,6 @@ class V1Run:
                 limit_cpu(tree.fd, directory, quota)
                 self.lane.quota = quota
 
-    def kill(self) -> bool:
-        """Return False: v1 has no atomic kill, the caller kills the run's pid namespace."""
-        return False
-
     def cpu_ms(self) -> int | None:
         """Return the CPU time of everything that was ever in this run."""
         for tree in self.others:
@@ -239,13 +234,11 @@ class V1Run:
 
     def usage(self) -> Usage:
         """Read the kernel's counters of this run."""
-        oom_kills = refused = 0
+        oom_kills = 0
         for tree, directory in self._directories():
             if "memory" in tree.controllers:
                 oom_kills = counter(read_at(tree.fd, f"{directory}/memory.oom_control"), b"oom_kill")
-            if "pids" in tree.controllers:
-                refused = counter(read_at(tree.fd, f"{directory}/pids.events"), b"max") - self.lane.refused
-        return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills, refused)
+        return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills)
 
     def let_go(self) -> None:
         """Close the counters: nobody reads them any more."""
@@ -281,13 +274,12 @@ class V1Run:
         The lane must be empty by the kernel's own count, zombies included, and have used less CPU than a quarter of one
         period's quota: it has not eaten what its successor may use in the same period.
         """
-        total = refused = -1
+        total = -1
         empty = False
         try:
             for tree in self.others:
                 if "pids" in tree.controllers:
                     empty = read_at(tree.fd, f"{self.lane.name}/pids.current") == b"0\n"
-                    refused = counter(read_at(tree.fd, f"{self.lane.name}/pids.events"), b"max")
                     with contextlib.suppress(FileNotFoundError):
                         self.lane.tasks = int(read_at(tree.fd, f"{self.lane.name}/pids.peak"))
                 if "cpuacct" in tree.controllers:
@@ -296,7 +288,7 @@ class V1Run:
             return False
         if not empty or total < 0 or (total - self.lane.cpu_ns) // 1000 >= self.lane.quota // 4:
             return False
-        self.lane.cpu_ns, self.lane.refused = total, refused
+        self.lane.cpu_ns = total
         return self.host.keep(self.lane)
 
     def _directories(self) -> tuple[tuple[Tree, str], ...]:

@@ -135,14 +135,6 @@ class V2Run:
             write_at(self._fd, f"{self.name}/cpu.max", b"%d %d" % (quota, CPU_PERIOD_US))
             self._quota = quota
 
-    def kill(self) -> bool:
-        """Kill every member at once; False before Linux 5.14, where the caller kills the pid namespace."""
-        try:
-            write_at(self._fd, f"{self.name}/cgroup.kill", b"1")
-        except FileNotFoundError:
-            return False
-        return True
-
     def cpu_ms(self) -> int | None:
         """Return the CPU time of everything that was ever in this run; every v2 cgroup counts it."""
         return round(counter(self._cpu.read(self._fd, f"{self.name}/cpu.stat"), b"usage_usec") / 1000)
@@ -163,12 +155,10 @@ class V2Run:
 
     def usage(self) -> Usage:
         """Read the kernel's counters of this run."""
-        oom_kills = refused = 0
+        oom_kills = 0
         if "memory" in self._controllers:
             oom_kills = counter(read_at(self._fd, f"{self.name}/memory.events"), b"oom_kill")
-        if "pids" in self._controllers:
-            refused = counter(read_at(self._fd, f"{self.name}/pids.events"), b"max")
-        return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills, refused)
+        return Usage(self.cpu_ms(), self.memory_peak_bytes(), oom_kills)
 
     def let_go(self) -> None:
         """Close the counters: nobody reads them any more."""

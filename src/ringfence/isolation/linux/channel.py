@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_MAX_MESSAGE = 1 << 20
+LONG = 1 << 20
 SHORT = 1 << 14
 """As much as one box has to say or to be told; a buffer for the longest message is new memory for every one."""
 _MAX_DESCRIPTORS = 16
@@ -27,7 +27,7 @@ def send(channel: socket.socket, message: dict[str, Any], fds: Sequence[int] = (
     channel.sendmsg([json.dumps(message).encode()], ancillary)
 
 
-def receive(channel: socket.socket, most: int = _MAX_MESSAGE) -> tuple[dict[str, Any] | None, list[int]]:
+def receive(channel: socket.socket, most: int = LONG) -> tuple[dict[str, Any] | None, list[int]]:
     """Return the next message, of at most so many bytes, and its descriptors, or `None` when the other side is gone."""
     space = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT)
     data, ancillary, flags, _ = channel.recvmsg(most, space, _CLOEXEC)

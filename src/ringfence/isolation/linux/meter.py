@@ -21,6 +21,8 @@ class RunUsage:
     cpu_ms: int | None
     memory_peak_bytes: int | None
     tasks_peak: int | None
+    seen_cpu_ms: int = 0
+    """The most that a look found where `cpu_ms` is counted by nobody: so much was used, and perhaps more."""
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class Meter:
     """The process that only shares the worker's memory; counted once is enough."""
     _parked_cpu_ms: int = field(default=0, init=False)
     _sampled_peak: int = field(default=0, init=False)
-    _sampled_cpu_ms: int | None = field(default=None, init=False)
+    _sampled_cpu_ms: int = field(default=0, init=False)
 
     def park(self) -> None:
         """Remember what building the box cost, so that it is not put on the guest's bill."""
@@ -82,7 +84,9 @@ class Meter:
                 if sample.memory_bytes > limits.memory_bytes:
                     return "memory"
             if cpu_ms is None:
-                cpu_ms = self._sampled_cpu_ms = round(sample.cpu_seconds * 1000)
+                cpu_ms = round(sample.cpu_seconds * 1000)
+                # those who end unwaited for take theirs along: a later look may find less
+                self._sampled_cpu_ms = max(self._sampled_cpu_ms, cpu_ms)
         return "cpu_timeout" if cpu_ms > limits.cpu_seconds * 1000 else None
 
     def _cpu_ms(self) -> int | None:
@@ -93,11 +97,11 @@ class Meter:
         """Read the last numbers of a dead run."""
         peak = self._sampled_peak or None
         if self.cgroup is None:
-            return RunUsage(None, peak, None)
+            return RunUsage(None, peak, None, self._sampled_cpu_ms)
         tasks = self.cgroup.tasks_peak()
         # one of them is ours: see `own_process_on_top`
         guests = None if tasks is None else max(0, tasks - 1)
-        return RunUsage(self._cpu_ms(), self.cgroup.memory_peak_bytes() or peak, guests)
+        return RunUsage(self._cpu_ms(), self.cgroup.memory_peak_bytes() or peak, guests, self._sampled_cpu_ms)
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed for want of memory; asked only when somebody was killed."""

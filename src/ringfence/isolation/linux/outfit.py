@@ -11,6 +11,7 @@ from ringfence.dataclass import dataclass
 from ringfence.isolation.linux import kernel
 from ringfence.isolation.linux.seccomp import filters
 from ringfence.isolation.linux.view import DEVICES
+from ringfence.ports import WorkerSpec
 from ringfence.runtimes import node, python
 from ringfence.runtimes.places import BOX_PACKAGES
 from ringfence.workspaces.declared import read_only_mounts
@@ -122,10 +123,10 @@ def outfit(
     )
 
 
-def outfit_in(home: Path, packages: str | None, preload: tuple[str, ...], *, memory_is_counted: bool) -> Outfit:
+def outfit_in(home: Path, spec: WorkerSpec, memory_is_counted: bool) -> Outfit:
     """Return the outfit with what the operator of `home` shows in every box."""
-    mounts = read_only_mounts(home)
-    return outfit(packages, preload, home / "node.json", memory_is_counted=memory_is_counted, mounts=mounts)
+    mounts, cache = read_only_mounts(home), home / "node.json"
+    return outfit(spec.packages, spec.preload, cache, memory_is_counted=memory_is_counted, mounts=mounts)
 
 
 def _view(

@@ -17,7 +17,7 @@ from ringfence.capability.limits import Limits
 from ringfence.dataclass import dataclass, field
 from ringfence.interrupted import Interrupted
 from ringfence.isolation.capture import Capture, Listener, mask
-from ringfence.isolation.ending import seen_by_the_kernel, told, until_over
+from ringfence.isolation.ending import seen_by_the_kernel, told, until_over, used_up_its_time, whole_cpu_seconds
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.anchor import Anchor
 from ringfence.isolation.linux.meter import Meter
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _START = encode(Kind.START)
+_NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 
 
 @dataclass(slots=True)
@@ -130,8 +131,8 @@ class ParkedWorker:
         mask(captures, job.masks)
         watch = Watch(self, loop, captures, job, attached)
         feed = Feed(self.streams, loop, job.stdin) if attached is None else attached.feed
-        watch.begin()
         try:
+            watch.begin()
             if unsent:
                 await self._send(loop, unsent)
             feed.begin()
@@ -141,7 +142,7 @@ class ParkedWorker:
             await until_over(watch.over)
             watch.drain()
             elapsed = time.perf_counter() - started
-            raise Interrupted(self._ending(watch.farewell, captures, elapsed, has_started=True)) from None
+            raise Interrupted(self._ending(watch.farewell, captures, elapsed, job.limits, has_started=True)) from None
         finally:
             feed.end()
             watch.end()
@@ -151,7 +152,7 @@ class ParkedWorker:
             raise listener.error
         has_started = said(self.job, Kind.STARTED) is not None if attached is None else attached.has_started()
         has_started = has_started and (was_told or self._fell_over_its_text(watch.farewell))
-        return self._ending(watch.farewell, captures, elapsed, has_started=has_started)
+        return self._ending(watch.farewell, captures, elapsed, job.limits, has_started=has_started)
 
     def _fell_over_its_text(self, farewell: Farewell | None) -> bool:
         """Whether a worker that was never told to start ended by what it had to read, and by nobody's hand."""
@@ -166,7 +167,7 @@ class ParkedWorker:
             "code": job.code,
             "args": job.args,
             "env": dict(job.env),
-            "cpu_seconds": max(1, int(job.limits.cpu_seconds)),
+            "cpu_seconds": whole_cpu_seconds(job.limits),
             "data_bytes": self.meter.data_limit(job.limits),
         }
         if job.cwd is not None:
@@ -178,20 +179,30 @@ class ParkedWorker:
     def _offer(self, data: memoryview) -> memoryview:
         """Hand over as much as the channel takes at once, and return the rest."""
         try:
-            return data[self.job.send(data) :]
+            return data[self.job.send(data, _NO_SIGNAL) :]
         except BlockingIOError:
             return data
         except OSError as error:
             raise WorkerLost(f"the worker did not take its job: {error}") from error
 
     async def _send(self, loop: asyncio.AbstractEventLoop, data: memoryview) -> None:
-        try:
-            await loop.sock_sendall(self.job, data)
-        except OSError as error:
-            raise WorkerLost(f"the worker did not take its job: {error}") from error
+        """Hand over the rest as fast as the worker reads it; not by the loop, which would raise SIGPIPE."""
+        while data := self._offer(data):
+            has_room = asyncio.Event()
+            loop.add_writer(self.job, has_room.set)
+            try:
+                await has_room.wait()
+            finally:
+                loop.remove_writer(self.job)
 
     def _ending(
-        self, farewell: Farewell | None, captures: tuple[Capture, Capture], elapsed: float, *, has_started: bool
+        self,
+        farewell: Farewell | None,
+        captures: tuple[Capture, Capture],
+        elapsed: float,
+        limits: Limits,
+        *,
+        has_started: bool,
     ) -> Ending:
         """Put together what init, the cgroup and the pipes say; none of them was ever in the guest's hands.
 
@@ -206,14 +217,16 @@ class ParkedWorker:
         if killed_by is None:
             if (farewell is None or signal_number == signal.SIGKILL) and self.meter.ran_out_of_memory():
                 killed_by = "memory"
-            elif signal_number == signal.SIGXCPU:
-                killed_by = "cpu_timeout"
             elif farewell is None:
                 killed_by = "unknown"
+            elif used_up_its_time(signal_number, farewell.cpu_us, limits):
+                killed_by = "cpu_timeout"
         cpu_ms, peak = usage.cpu_ms, usage.memory_peak_bytes
         if farewell is not None:
-            cpu_ms = round(farewell.cpu_us / 1000) if cpu_ms is None else cpu_ms
             peak = peak or farewell.peak_kib * 1024
+        if cpu_ms is None:
+            # the farewell is of the worker and of whom it waited for, a look is of everybody who was there
+            cpu_ms = max(usage.seen_cpu_ms, 0 if farewell is None else round(farewell.cpu_us / 1000))
         return told(
             captures,
             exit_code=exit_code,

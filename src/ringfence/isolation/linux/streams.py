@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 
 _STANDARD_ERROR = 2
@@ -17,6 +18,25 @@ def occupy() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= _STANDARD_ERROR:
         pass
     os.close(fd)
+
+
+def write_to_guest(fd: int, data: bytes | bytearray | memoryview) -> int:
+    """Write to a pipe that a guest may have closed, also where the application lets SIGPIPE end it.
+
+    Raises:
+        BrokenPipeError: Nobody reads it any more.
+    """
+    if signal.getsignal(signal.SIGPIPE) is not signal.SIG_DFL:
+        return os.write(fd, data)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+    try:
+        return os.write(fd, data)
+    except BrokenPipeError:
+        if signal.SIGPIPE not in blocked:
+            signal.sigtimedwait({signal.SIGPIPE}, 0)  # it is this thread's, and waits for the mask to be lifted
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:

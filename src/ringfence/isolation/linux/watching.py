@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ringfence.dataclass import dataclass
 from ringfence.isolation.capture import Capture
 from ringfence.isolation.linux.meter import SAMPLE_SECONDS
+from ringfence.isolation.linux.streams import write_to_guest
 from ringfence.isolation.protocol import Decoder, Kind, ProtocolError
 from ringfence.ports import Job
 
@@ -50,6 +51,7 @@ class Watch:
         self._worker = worker
         self._limits, self._most_output = job.limits, job.most_output
         self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[str | None] | None = None
         """A look that is taken in another thread."""
         self._meter = worker.meter
@@ -75,17 +77,20 @@ class Watch:
         self._look_again_later()
         if self._attached is not None:
             self._attached.begin(self._hear_from)
-            self._events.register(self._attached.job, select.EPOLLIN)
 
     def _hear_from(self, terminal: int) -> None:
         """Take what a terminal shows as the one stream there is."""
         self._terminal = terminal
         self._pipes[terminal] = next(iter(self._pipes.values()))
-        self._events.register(terminal, select.EPOLLIN)
+        try:
+            self._events.register(terminal, select.EPOLLIN)
+        except OSError:  # no room to watch it: nobody would hear of what it shows
+            self._kill("unknown")
 
     def end(self) -> None:
-        """Stop watching."""
-        self._timer.cancel()
+        """Stop watching, as far as that has begun."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._looking is not None:
             self._looking.cancel()
         self._loop.remove_reader(self._events.fileno())
@@ -223,7 +228,7 @@ class Feed:
 
     def _write(self) -> None:
         try:
-            self._left = self._left[os.write(self._streams.stdin, self._left) :]
+            self._left = self._left[write_to_guest(self._streams.stdin, self._left) :]
         except BlockingIOError:
             return
         except BrokenPipeError:

@@ -222,8 +222,10 @@ class Workshop:
             raise
 
         def discard() -> None:
-            self._bury(meter)
-            on_discard()
+            try:
+                self._bury(meter)
+            finally:
+                on_discard()
 
         return ParkedWorker(
             sandbox_id=box.place.sandbox_id,
@@ -281,32 +283,39 @@ class Workshop:
         with self._lock:
             earlier = len(self._unburied)
             self._unburied.append(meter)
-        for _ in range(earlier):
-            if not self._bury_oldest():
-                break
-        with self._lock:
-            self._held -= 1
-            last = self._closed and not self._held
-        if last:
-            self._finish()
+        try:
+            for _ in range(earlier):
+                if not self._bury_oldest():
+                    break
+        finally:
+            with self._lock:
+                self._held -= 1
+                last = self._closed and not self._held
+            if last:
+                self._finish()
 
     def _bury_oldest(self) -> bool:
         """Remove one cgroup that was still busy; one that still is comes last, and may wait as long as it likes."""
         with self._lock:
-            oldest = self._unburied.popleft() if self._unburied else None
-        if oldest is None or oldest.bury():
-            return True
-        with self._lock:
-            self._unburied.append(oldest)
-        return False
+            if not self._unburied:
+                return True
+            oldest = self._unburied.popleft()
+        gone = False
+        try:
+            gone = oldest.bury()
+        finally:
+            if not gone:
+                with self._lock:
+                    self._unburied.append(oldest)
+        return gone
 
     def tidy(self) -> bool:
         """Try again to remove the cgroups of dead runs; True when none is left."""
         with self._lock:
-            pending, self._unburied = self._unburied, deque()
-        still_busy = [meter for meter in pending if not meter.bury()]
+            pending = len(self._unburied)
+        for _ in range(pending):
+            self._bury_oldest()
         with self._lock:
-            self._unburied += still_busy
             return not self._unburied
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class Ahead:
     def _start(self) -> None:
         try:
             counted = "memory" in self.cgroups.result().report.controllers
-            server = ForkServer(outfit_in(self.home, None, (), memory_is_counted=counted))
+            server = ForkServer(outfit_in(self.home, WorkerSpec(), counted))
         except BaseException as error:  # noqa: BLE001  whoever waits for it gets it
             self.server.set_exception(error)
         else:

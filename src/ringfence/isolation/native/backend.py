@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from ringfence.outcome import SandboxType
 from ringfence.ports import WorkerSpec
 from ringfence.runtimes.node import NodeCommand, node_command
 from ringfence.runtimes.python import PYTHON
-from ringfence.workspaces.run_directory import RunDirectory
+from ringfence.workspaces.run_directory import RunDirectory, session_in
 
 if TYPE_CHECKING:
     from ringfence.isolation.native.ahead import Ahead
@@ -55,6 +56,7 @@ class NativeBackend:
 
     name = Isolation.NATIVE.value
     fixes_limits = False
+    shares_memory = True
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class NativeBackend:
         self._lock = threading.Lock()
         self._generations: dict[tuple[Any, ...], _Generation] = {}
         self._retired: list[_Generation] = []
+        self._starting: dict[tuple[Any, ...], threading.Lock] = {}
         self._begun: tuple[WorkerSpec, Future[ParkedWorker]] | None = None
         # not from 0: the ids of another engine's runs on this machine start there too
         self._counter = itertools.count(int.from_bytes(os.urandom(8)) % identity.RANGE)
@@ -120,13 +123,13 @@ class NativeBackend:
 
     def _build(self, spec: WorkerSpec, node: NodeCommand | None, server: ForkServer, place: Place) -> Box:
         session = self._session(spec.session_id, spec.tenant) if spec.session_id is not None else None
-        offset = self._offset(session, server)
         argv = None if node is None else node.argv
-        message = server.request(
-            place.sandbox_id, spec, offset, argv=argv, entrances=len(place.entrances), layered=session is not None
-        )
-        parked_over = session.generation() if session is not None else 0
         try:
+            offset = self._offset(session, server)
+            message = server.request(
+                place.sandbox_id, spec, offset, argv=argv, entrances=len(place.entrances), layered=session is not None
+            )
+            parked_over = session.generation() if session is not None else 0
             ends, init = _spawn(server, message, place.entrances, session)
         except BaseException:
             if session is not None:
@@ -164,18 +167,20 @@ class NativeBackend:
     def _take_generation(self, spec: WorkerSpec) -> _Generation:
         key = (spec.packages, spec.preload)
         with self._lock:
-            current = self._generations.get(key)
-            if current is not None and not self._worn(current):
-                current.spawned += 1
-                current.alive += 1
-                return current
-        # started outside the lock: others go on with the old one meanwhile
-        fresh = _Generation(self._new_server(spec), time.monotonic(), spawned=1, alive=1)
-        with self._lock:
-            replaced = self._generations.get(key)
-            self._generations[key] = fresh
-            if replaced is not None:
-                self._retired.append(replaced)
+            starting = self._starting.setdefault(key, threading.Lock())
+        with starting:  # whoever comes while a zygote is started waits for that one
+            with self._lock:
+                current = self._generations.get(key)
+                if current is not None and not self._worn(current):
+                    current.spawned += 1
+                    current.alive += 1
+                    return current
+            fresh = _Generation(self._new_server(spec), time.monotonic(), spawned=1, alive=1)
+            with self._lock:
+                replaced = self._generations.get(key)
+                self._generations[key] = fresh
+                if replaced is not None:
+                    self._retired.append(replaced)
         self._close_unused()
         return fresh
 
@@ -205,7 +210,14 @@ class NativeBackend:
             generation.server.close()
 
     def tidy(self) -> bool:
-        """Remove what is left of runs that are over."""
+        """Remove what is left of runs that are over, and end zygotes that have served enough."""
+        with self._lock:
+            # also of kinds that nobody asks for again: whoever did would have found them worn
+            worn = [key for key, generation in self._generations.items() if self._worn(generation)]
+            self._retired += map(self._generations.pop, worn)
+            for key in worn:
+                self._starting.pop(key, None)
+        self._close_unused()
         return self._workshop.tidy()
 
     def close(self) -> None:
@@ -228,17 +240,12 @@ class NativeBackend:
 
 def backend_in(home: Path, files_home: Path, limits: Limits, ahead: Ahead | None = None) -> NativeBackend:
     """Return the backend of a home, over sessions whose files are in `files_home`."""
-
-    def session(session_id: str, tenant: str) -> SessionWorkspace:
-        from ringfence.workspaces.session import SessionWorkspace  # most commands run without one
-
-        return SessionWorkspace.create(files_home, session_id, tenant=tenant)
-
-    def outfit(spec: WorkerSpec, counted: bool) -> Outfit:
-        return outfit_in(home, spec.packages, spec.preload, memory_is_counted=counted)
-
     return NativeBackend(
-        outfit, session, lambda language: node_command(language, home / "node.json"), limits=limits, ahead=ahead
+        partial(outfit_in, home),
+        partial(session_in, files_home),
+        partial(node_command, cache=home / "node.json"),
+        limits=limits,
+        ahead=ahead,
     )
 
 

@@ -109,24 +109,36 @@ class ForkServer:
             WorkerLost: The zygote died; another one is needed.
         """
         with self._spawning:
-            if self.broken:
-                raise WorkerLost("the zygote is gone")
-            try:
-                channel.send(self._control, spec, fds)
-                answer, received = channel.receive(self._control, channel.SHORT)
-            except OSError as error:
-                # also when it is only late: its next answer would be to this question. A refusal because too many
-                # descriptors of this user are on their way sends nothing, and passes.
-                self.broken = error.errno != errno.ETOOMANYREFS
-                raise WorkerLost(f"the zygote does not answer: {error}") from error
-            if answer is None or answer.get("id") != spec["id"]:
-                self.broken = True
-                for fd in received:
-                    os.close(fd)
-                raise WorkerLost("the zygote is gone")
+            answer, received = self._ask(self._control, spec, "id", fds, most=channel.SHORT)
         if "failed" in answer:
             raise IsolationUnavailable(f"the box cannot be built here: {answer['failed']}")
         return received[0]
+
+    def _ask(
+        self, end: socket.socket, question: dict[str, Any], name: str, fds: tuple[int, ...] = (), *, most: int
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Return the answer to `question`, which has the same `name`, and what came with it.
+
+        Raises:
+            WorkerLost: There is none; another zygote is needed.
+        """
+        if self.broken:
+            raise WorkerLost("the zygote is gone")
+        try:
+            channel.send(end, question, fds)
+            answer, received = channel.receive(end, most)
+        except OSError as error:
+            # also when it is only late: its next answer would be to this question. A refusal because too many
+            # descriptors of this user are on their way sends nothing, and passes.
+            if error.errno != errno.ETOOMANYREFS:
+                self.broken = True
+            raise WorkerLost(f"the zygote does not answer: {error}") from error
+        if answer is None or answer.get(name) != question[name]:
+            self.broken = True
+            for fd in received:
+                os.close(fd)
+            raise WorkerLost("the zygote is gone")
+        return answer, received
 
     def owner(self, offset: int) -> tuple[int, int] | None:
         """Return the host's uid and gid of a guest, or None when they are the caller's own."""
@@ -136,16 +148,20 @@ class ForkServer:
         return host, host
 
     def open_work_directory(self, directory: int) -> int:
-        """Return a detached read-only mount of the directory behind a descriptor."""
+        """Return a detached read-only mount of the directory behind a descriptor.
+
+        Raises:
+            WorkerLost: The launcher died; another one is needed.
+        """
         if self.base_id is not None:
             # as root the launcher has become nobody; this process can do it itself
             return kernel.clone_tree(b"", directory)
         with self._mounting:
             # a mount of another namespace cannot be copied, so the launcher walks the path in its own
-            channel.send(self._host, {"path": os.readlink(f"/proc/self/fd/{directory}")})
-            answer, received = channel.receive(self._host)
-        if answer is None or "failed" in answer:
-            raise InternalError(f"the session's work directory cannot be mounted: {answer and answer['failed']}")
+            question = {"path": os.readlink(f"/proc/self/fd/{directory}")}
+            answer, received = self._ask(self._host, question, "path", most=channel.LONG)
+        if "failed" in answer:
+            raise InternalError(f"the session's work directory cannot be mounted: {answer['failed']}")
         if not os.path.samestat(os.fstat(received[0]), os.fstat(directory)):
             os.close(received[0])
             raise InternalError("the session's work directory was replaced while it was being mounted")

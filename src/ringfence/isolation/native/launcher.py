@@ -99,9 +99,14 @@ def _serve_work_directories(host: socket.socket) -> NoReturn:
         if request is None:
             os._exit(0)
         try:
-            fd = kernel.clone_tree(os.fsencode(request["path"]))
+            _hand_over(host, request["path"])
         except OSError as error:
-            channel.send(host, {"failed": str(error), "errno": error.errno})
-            continue
-        channel.send(host, {"path": request["path"]}, [fd])
+            channel.send(host, {"path": request["path"], "failed": str(error), "errno": error.errno})
+
+
+def _hand_over(host: socket.socket, path: str) -> None:
+    fd = kernel.clone_tree(os.fsencode(path))
+    try:
+        channel.send(host, {"path": path}, [fd])
+    finally:
         os.close(fd)

@@ -33,8 +33,8 @@ _FILLERS = 8
 class Run:
     """A box that is in use: its idle init, its worker, and whom to tell about the end."""
 
-    def __init__(self, init: int, worker: int, status: int) -> None:
-        """Open now whatever the end of the run will need: it must be told also when no more can be opened."""
+    def __init__(self, init: int, worker: int, status: int, waiting: select.epoll) -> None:
+        """Open and watch now what the end of the run will need: it must be told also when there is no room for more."""
         self.init = init
         self.worker = worker
         self.told = False
@@ -44,6 +44,9 @@ class Run:
             self.init_pidfd = self._keep(os.pidfd_open(init))
             self.worker_pidfd = self._keep(os.pidfd_open(worker))
             self._children = self._keep(os.open(f"/proc/{init}/task/{init}/children", os.O_RDONLY | os.O_CLOEXEC))
+            waiting.register(self.worker_pidfd, select.EPOLLIN)
+            # never the first to wake us: pid 1 is dead only when everybody of its namespace has been waited for
+            waiting.register(self.init_pidfd, select.EPOLLIN)
         except OSError:
             self.release()
             raise
@@ -95,7 +98,7 @@ class Zygote:
         self._waiting = select.epoll()
         self._waiting.register(control, select.EPOLLIN)
         self._runs: dict[int, Run] = {}
-        """By the pidfd that tells of the next thing to happen to the run."""
+        """By the pidfd of its worker, while that lives, and by that of its init."""
         self._settlings: dict[tuple[str, ...], settle.Settling] = {}
         # so many are our own that what is received is above every number a worker gives its own
         self._fillers = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(_FILLERS)]
@@ -132,13 +135,17 @@ class Zygote:
                 started.append(worker)
             finally:
                 kernel.setns(self._own_processes, kernel.CLONE_NEWPID)
-            run = Run(started[0], worker, ends.status)
+            run = Run(started[0], worker, ends.status, self._waiting)
+            try:
+                channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd])
+            except OSError:
+                run.release()
+                raise
         except OSError as error:
             _end(started)
             channel.send(self._control, {"id": spec["id"], "failed": str(error), "errno": error.errno})
         else:
-            self._expect(run, run.worker_pidfd)
-            channel.send(self._control, {"id": spec["id"]}, [run.init_pidfd])
+            self._runs[run.worker_pidfd] = self._runs[run.init_pidfd] = run
             # what the end of a run will touch is copied now, after the fork, so that nobody waits for it then
             sealed.farewell(0, 0.0, 0.0, 0, run.left())
         finally:
@@ -155,10 +162,6 @@ class Zygote:
             settling = self._settlings[key] = settle.Settling(spec, self._sealing)
         return settling
 
-    def _expect(self, run: Run, pidfd: int) -> None:
-        self._runs[pidfd] = run
-        self._waiting.register(pidfd, select.EPOLLIN)
-
     def _step(self, pidfd: int, run: Run) -> None:
         """Take note of a death: the worker's first, which the host is told; then the init's, whom the host kills."""
         over = run.told
@@ -169,8 +172,6 @@ class Zygote:
         if over:
             os.waitpid(run.init, 0)
             run.release()
-        else:
-            self._expect(run, run.init_pidfd)
 
 
 def _end(started: list[int]) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ringfence.dataclass import dataclass
+from ringfence.dataclass import dataclass, replace
+
+_WORKER_BYTES = 3_000_000
+_WORKER_DESCRIPTORS = 13
+"""What one more parked worker costs that shares its memory with the others: measured, and rounded up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +15,8 @@ class PoolPolicy:
 
     min_idle: int = 2
     max_idle: int = 10
+    crowd_idle: int = 64
+    """The same for the default kind where workers share their memory, if so many were lately wanted at once."""
     max_leased: int = 64
     keep_idle_seconds: float = 120.0
     max_age_seconds: float = 600.0
@@ -32,6 +38,8 @@ class ShelfState:
     last_wanted: float = 0.0
     always_ready: bool = False
     """The default shelf is kept ready even when nobody asked yet."""
+    shares_memory: bool = False
+    """Workers are forked from one that stays: one more costs little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,26 @@ def idle_target(state: ShelfState, policy: PoolPolicy, now: float) -> int:
     if _calm(state, policy, now):
         return min(policy.min_idle, policy.max_idle) if state.always_ready else 0
     floor = policy.min_idle if state.always_ready else 1
-    return min(policy.max_idle, max(floor, state.recent_peak))
+    return min(most_idle(state, policy), max(floor, state.recent_peak))
+
+
+def most_idle(state: ShelfState, policy: PoolPolicy) -> int:
+    """Return how many of a shelf may ever be parked.
+
+    Only the default shelf may have many: there is one, while sessions and packages bring shelves without number.
+    """
+    return policy.crowd_idle if state.always_ready and state.shares_memory else policy.max_idle
+
+
+def is_low(state: ShelfState, policy: PoolPolicy) -> bool:
+    """Whether less than half of what should be parked is left; otherwise a refill waits for the runs it would slow."""
+    return len(state.parked_at) * 2 + 1 < min(most_idle(state, policy), state.recent_peak)
+
+
+def affordable(policy: PoolPolicy, *, memory_bytes: int, descriptors: int) -> PoolPolicy:
+    """Return `policy` with a crowd's reserve in a fiftieth of the memory and a quarter of the descriptors there are."""
+    fits = min(memory_bytes // 50 // _WORKER_BYTES, descriptors // 4 // _WORKER_DESCRIPTORS)
+    return replace(policy, crowd_idle=max(policy.max_idle, min(policy.crowd_idle, fits)))
 
 
 def _calm(state: ShelfState, policy: PoolPolicy, now: float) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
-from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, next_step
+from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, is_low, next_step
 from ringfence.ports import Backend, Begin, Worker, WorkerSpec
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _Shelf:
             self.peak = self.leased + len(self.waiters)
             self.window_began = now
 
-    def state(self) -> ShelfState:
+    def state(self, *, shares_memory: bool) -> ShelfState:
         return ShelfState(
             parked_at=tuple(since for since, _ in self.idle),
             starting=self.starting,
@@ -58,6 +58,7 @@ class _Shelf:
             recent_peak=max(self.peak, self.earlier_peak),
             last_wanted=self.last_wanted,
             always_ready=self.always_ready,
+            shares_memory=shares_memory,
         )
 
 
@@ -115,8 +116,7 @@ class Keeper:
             if shelf.idle:
                 _, worker = shelf.idle.popleft()
                 self._count(shelf, worker)
-                if len(shelf.idle) * 2 + 1 < max(shelf.peak, shelf.earlier_peak):
-                    # running low; otherwise the refill waits for the run to end, which it would slow down
+                if is_low(self._state(shelf), self._policy):
                     self._changed.notify()
                 return worker
             waiter: Future[Worker] = Future()
@@ -210,6 +210,9 @@ class Keeper:
             shelf = self._shelves[spec] = _Shelf(always_ready=False)
         return shelf
 
+    def _state(self, shelf: _Shelf) -> ShelfState:
+        return shelf.state(shares_memory=self._backend.shares_memory)
+
     def _count(self, shelf: _Shelf, worker: Worker) -> None:
         self._leased[worker.sandbox_id] = worker
         shelf.leased += 1
@@ -219,17 +222,30 @@ class Keeper:
         while True:
             with self._changed:
                 task = self._next_task()
-                while task is None:
-                    # not while another still starts one: a zygote dies with the thread that made it
-                    if self._closed and not any(shelf.starting for shelf in self._shelves.values()):
-                        return
-                    self._changed.wait(_TICK_SECONDS if self._backend.tidy() else _TIDY_SECONDS)
+            if task is None:
+                seconds = self._tidy()
+                with self._changed:
+                    # whoever came meanwhile has woken nobody
                     task = self._next_task()
+                    if task is None:
+                        # not while another still starts one: a zygote dies with the thread that made it
+                        if self._closed and not any(shelf.starting for shelf in self._shelves.values()):
+                            return
+                        self._changed.wait(seconds)
+                        continue
             match task:
                 case _Shelf() as shelf, WorkerSpec() as spec:
                     self._start(shelf, spec)
                 case worker:
                     _discard(worker)
+
+    def _tidy(self) -> float:
+        """Have the backend tidy up, with no caller held up by it; return when to do so again, in seconds."""
+        try:
+            return _TICK_SECONDS if self._backend.tidy() else _TIDY_SECONDS
+        except Exception:  # noqa: BLE001  logged; a starter must outlive it
+            _logger().exception("what is left of runs that are over could not be tidied up")
+            return _TICK_SECONDS
 
     def _next_task(self) -> tuple[_Shelf, WorkerSpec] | Worker | None:
         """Choose what a starter does next: callers who wait come first, then burials, then the reserve.
@@ -242,7 +258,7 @@ class Keeper:
         reserve = None
         for spec, shelf in list(self._shelves.items()):
             shelf.turn(now, self._policy.keep_idle_seconds)
-            step = next_step(shelf.state(), self._policy, now)
+            step = next_step(self._state(shelf), self._policy, now)
             for _ in range(step.retire):
                 self._dead.append(shelf.idle.popleft()[1])
             if step.start and not self._closed and now >= shelf.quiet_until:

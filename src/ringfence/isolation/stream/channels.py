@@ -96,7 +96,7 @@ class Channel:
     def write(self) -> None:
         """Write what has come, and make room for as much."""
         try:
-            count = self.end.send(self._unwritten[:PIECE_BYTES])
+            count = self.end.send(self._unwritten[:PIECE_BYTES], socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return
         except OSError:  # nobody reads any more

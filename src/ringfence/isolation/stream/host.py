@@ -18,7 +18,7 @@ from ringfence.dataclass import dataclass, field
 from ringfence.errors import IsolationUnavailable
 from ringfence.interrupted import Interrupted
 from ringfence.isolation.capture import Capture, Listener, mask
-from ringfence.isolation.ending import seen_by_the_kernel, told, until_over
+from ringfence.isolation.ending import seen_by_the_kernel, told, until_over, used_up_its_time, whole_cpu_seconds
 from ringfence.isolation.protocol import Kind, encode
 from ringfence.isolation.stream.feeding import WindowFeed
 from ringfence.isolation.stream.line import Line, Talk
@@ -170,7 +170,7 @@ class StreamWorker:
             raise Interrupted(self._told(captures, elapsed, self._killed_by))
         if listener is not None and listener.error is not None:
             raise listener.error
-        return await self._ending(captures, elapsed)
+        return await self._ending(captures, elapsed, job.limits)
 
     def _message(self, job: Job, controls: StreamControls | None) -> memoryview:
         message: dict[str, object] = {
@@ -178,7 +178,7 @@ class StreamWorker:
             "code": job.code,
             "args": job.args,
             "env": dict(job.env),
-            "cpu_seconds": max(1, int(job.limits.cpu_seconds)),
+            "cpu_seconds": whole_cpu_seconds(job.limits),
             "cpu_us": job.limits.cpu_seconds * 1e6,
             "data_bytes": None if self.layers.memory_limit == "cgroup" else job.limits.memory_bytes,
         }
@@ -188,7 +188,7 @@ class StreamWorker:
             message["attached"] = {"terminal": controls.terminal}
         return memoryview(encode(Kind.JOB, json.dumps(message).encode()))
 
-    async def _ending(self, captures: tuple[Capture, Capture], elapsed: float) -> Ending:
+    async def _ending(self, captures: tuple[Capture, Capture], elapsed: float, limits: Limits) -> Ending:
         """Put together what the init and the host say.
 
         Raises:
@@ -208,7 +208,7 @@ class StreamWorker:
         killed_by = self._killed_by
         if killed_by is None:
             _, signal_number = seen_by_the_kernel(None if farewell is None else farewell.wait_status)
-            killed_by = await self._what_killed(farewell, signal_number)
+            killed_by = await self._what_killed(farewell, signal_number, limits)
         return self._told(captures, elapsed, killed_by)
 
     def _told(self, captures: tuple[Capture, Capture], elapsed: float, killed_by: str | None) -> Ending:
@@ -232,11 +232,11 @@ class StreamWorker:
             tasks_peak=tasks,
         )
 
-    async def _what_killed(self, farewell: Farewell | None, signal_number: int | None) -> str | None:
+    async def _what_killed(self, farewell: Farewell | None, signal_number: int | None, limits: Limits) -> str | None:
         """Name what ended the guest, if it was no doing of its own."""
         if farewell is None:
             return "memory" if await asyncio.to_thread(self.line.died_of) == "memory" else "unknown"
-        if farewell.over_cpu or signal_number == signal.SIGXCPU:
+        if farewell.over_cpu or used_up_its_time(signal_number, farewell.cpu_us, limits):
             return "cpu_timeout"
         if signal_number != signal.SIGKILL or farewell.memory_kills == 0:
             return None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ringfence.dataclass import dataclass
 from ringfence.isolation.ends import Streams
 from ringfence.isolation.linux.meter import RunUsage
+from ringfence.isolation.linux.streams import write_to_guest
 from ringfence.isolation.protocol import Decoder, Kind, encode
 
 MOST_HEARD = 1 << 18
@@ -89,7 +90,7 @@ class Talk:
         try:
             while self._unsent:
                 data = self._unsent[0]
-                count = os.write(self.streams.stdin, data[:_CHUNK])
+                count = write_to_guest(self.streams.stdin, data[:_CHUNK])
                 if count == len(data):
                     self._unsent.popleft()
                 else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
-from ringfence.isolation.linux.seccomp.verdict import ALLOW, EPERM, KILL_PROCESS, Branch, refuse
+from ringfence.isolation.linux.seccomp.verdict import ALLOW, DONE, EPERM, KILL_PROCESS, Branch, refuse
 
 # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. NEWTIME cannot be asked of clone: its bit is a signal's.
 CLONE_NEW = 0x7E020000
@@ -103,6 +103,14 @@ _LIMIT_ON_CORE = (4,)
 _SETRLIMIT = Branch(0, {_LIMIT_ON_CORE: EPERM}, ALLOW)
 _PRLIMIT = Branch(0, {(0,): Branch(1, {_LIMIT_ON_CORE: EPERM}, ALLOW)}, EPERM)
 
+# Whom the guest may put last: itself, its threads and its children, named one by one. An init with the same user id,
+# set to run when nobody else does, would take minutes to die of a time limit behind the guest's busy loops; a process
+# group or a user may have it as a member.
+_INIT = (1,)
+_ANY_BUT_INIT = Branch(0, {_INIT: EPERM}, ALLOW)
+_SETPRIORITY = Branch(0, {(0,): Branch(1, {_INIT: EPERM}, ALLOW)}, EPERM)
+_IOPRIO_SET = Branch(0, {(1,): Branch(1, {_INIT: EPERM}, ALLOW)}, EPERM)
+
 # An allow-list. Left out on purpose: F_NOTIFY (1026) is the older inotify and tells what the host opens in a shared
 # directory; F_SETLEASE (1024) and F_SETDELEG (1040) make the host wait when it opens a file that is the caller's own.
 _FCNTL_COMMANDS = (
@@ -118,16 +126,26 @@ _FCNTL = Branch(1, {_FCNTL_COMMANDS: ALLOW, (1024, 1026, 1040): EPERM}, refuse(e
 # MAP_SHARED with MAP_ANONYMOUS: pages of no file, which stay while anybody has them mapped, seen by nobody's counter.
 SHARED_MEMORY_OF_NOBODY = Branch(3, {(0x21,): EPERM}, ALLOW, mask=0x21)
 
+# SO_SNDBUF, SO_RCVBUF and the same by force, answered as done: the kernel takes the number for a wish too. What is in
+# a Unix socket is on no counter, and where `net.core.wmem_max` was raised one descriptor could hold megabytes.
+BUFFERS_AS_THEY_COME = Branch(1, {(1,): Branch(2, {(7, 8, 32, 33): DONE}, ALLOW)}, ALLOW)
+
 GUEST_RULES: Mapping[str, Branch] = {
     "clone": _CLONE,
     "fcntl": _FCNTL,
     "ioctl": _IOCTL,
+    "ioprio_set": _IOPRIO_SET,
     "mknod": _MKNOD,
     "mknodat": _MKNODAT,
     "personality": _PERSONALITY,
     "prctl": _PRCTL,
     "prlimit64": _PRLIMIT,
+    "sched_setaffinity": _ANY_BUT_INIT,
+    "sched_setattr": _ANY_BUT_INIT,
+    "sched_setparam": _ANY_BUT_INIT,
+    "sched_setscheduler": _ANY_BUT_INIT,
     "seccomp": _SECCOMP,
+    "setpriority": _SETPRIORITY,
     "setrlimit": _SETRLIMIT,
     "setsockopt": _SETSOCKOPT,
     "socket": _SOCKET,

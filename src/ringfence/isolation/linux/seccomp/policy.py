@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ringfence.isolation.linux.seccomp.arguments import GUEST_RULES, INIT_RULES, SHARED_MEMORY_OF_NOBODY
+from ringfence.isolation.linux.seccomp.arguments import (
+    BUFFERS_AS_THEY_COME,
+    GUEST_RULES,
+    INIT_RULES,
+    SHARED_MEMORY_OF_NOBODY,
+)
 from ringfence.isolation.linux.seccomp.numbers import Machine
 from ringfence.isolation.linux.seccomp.verdict import ALLOW, ENOSYS, EPERM, Decision
 
@@ -56,7 +61,7 @@ ALLOWED: Mapping[str, str] = {
         capget getegid geteuid getgid getgroups getresgid getresuid getuid setfsgid setfsuid setgid setregid setresgid
         setresuid setreuid setuid
     """,
-    "limits and scheduling of the caller: downwards, since it has no capability": """
+    "limits and scheduling of the caller and its children, downwards, since it has no capability; not of its init": """
         getcpu getpriority getrlimit getrusage ioprio_get ioprio_set prlimit64 sched_get_priority_max
         sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
         sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield setpriority setrlimit
@@ -174,9 +179,12 @@ def seal_policy(machine: Machine) -> dict[int, Decision]:
 
 
 def frugal_policy(machine: Machine) -> dict[int, Decision]:
-    """Return the seal where no cgroup counts memory: also without shared memory that outlives who filled it."""
-    mmap = {machine.numbers["mmap"]: SHARED_MEMORY_OF_NOBODY}
-    return seal_policy(machine) | _decide(machine, {EPERM: UNCOUNTED}) | mmap
+    """Return the seal where no cgroup counts memory: also without shared memory that outlives who filled it.
+
+    Buffers of sockets have the size they come with.
+    """
+    rules = {"mmap": SHARED_MEMORY_OF_NOBODY, "setsockopt": BUFFERS_AS_THEY_COME}
+    return seal_policy(machine) | _decide(machine, {EPERM: UNCOUNTED}) | _ruled(machine, rules)
 
 
 def init_policy(machine: Machine) -> dict[int, Decision]:

@@ -25,6 +25,8 @@ def refuse(code: int) -> int:
 
 EPERM = refuse(errno.EPERM)
 ENOSYS = refuse(errno.ENOSYS)
+DONE = refuse(0)
+"""The call is not made, and its caller told that it succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
