@@ -16,11 +16,11 @@ from ringfence.dataclass import dataclass, field, replace
 from ringfence.errors import Denied, InvalidRequest
 from ringfence.operation import CodeRun, Language, parse_language
 from ringfence.operation.secret import read_ask
+from ringfence.requests import ExecutionRequest
 
 if TYPE_CHECKING:
     from ringfence.authority.levels import NetMode
     from ringfence.authority.profile import SecurityMode
-    from ringfence.requests import ExecutionRequest
 
 _DEFAULTS = Limits()
 _TIME = frozenset({"wall_seconds"})
@@ -67,8 +67,14 @@ class Asks:
         """Return what is asked for `request`: a timeout, and what differs from the system's defaults.
 
         Raises:
-            InvalidRequest: The timeout is no number, or there is no such commit.
+            InvalidRequest: It is no request, the timeout is no number, or there is no such commit.
         """
+        if not isinstance(request, ExecutionRequest):
+            raise InvalidRequest(
+                f"what is to be executed must be an ExecutionRequest, not {type(request).__name__}",
+                reason="invalid_value",
+                fix='pass ringfence.ExecutionRequest("print(1)"), or call execute_code("python", "print(1)")',
+            )
         if request.limits is None and request.timeout is None and request.commit is None:
             return self.usual
         limits, stated = (

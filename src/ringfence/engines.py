@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import threading
+from functools import partial
 
 from ringfence import wiring
 
@@ -26,6 +28,19 @@ class Hold:
     def inherited(self) -> bool:
         """Whether this process has it from a fork only: the engine, its threads and workers are the parent's."""
         return self._pid != os.getpid()
+
+    async def let_go(self, scope: str) -> None:
+        """End what was started by it, give back the temporary space of `scope`, and then the share, whatever fails."""
+        if self.inherited:  # then all of that is the parent's, who may still need it
+            self.release()
+            return
+        from ringfence.finishing import all_finished  # not at the top: a command ends with its engine
+
+        await all_finished(
+            partial(self.engine.end_processes, self),
+            partial(asyncio.to_thread, self.engine.release, scope),
+            partial(asyncio.to_thread, self.release),
+        )
 
     def release(self) -> None:
         """Give the share back; the last one ends the engine."""

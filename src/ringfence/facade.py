@@ -149,7 +149,7 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
             raise InvalidRequest(f"role must be text, not {config.role!r}", reason="invalid_name")
         self._role = config.role
         self._skill_directories = arguments.directories("skills", config.skills)
-        self._correlation = correlation
+        self._correlation = arguments.correlation(correlation)
         self._caller = NOBODY_ELSE
         self._remote: Remote | None = None
         if url is not None or api_key is not None:
@@ -180,11 +180,7 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
             await self._remote.close()
         held, self._held = self._held, None
         if held is not None:
-            if not held.inherited:
-                await held.engine.end_processes(held)
-                # not of one that is inherited: then the space is the parent's, who may still need it
-                await asyncio.to_thread(held.engine.release, self._scope)
-            await asyncio.to_thread(held.release)
+            await held.let_go(self._scope)
 
     async def execute_code(
         self,
@@ -276,7 +272,7 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
         acting = copy.copy(self)
         acting._caller = caller or self._caller
         acting._session_id = session_id if session_id is not None else self._session_id
-        acting._correlation = correlation or self._correlation
+        acting._correlation = arguments.correlation(correlation or self._correlation)
         acting._role = role if role is not None else self._role
         if isolation is not None or require_cgroups:
             acting._asks = self._asks.stricter(isolation, require_cgroups=require_cgroups)
@@ -318,11 +314,15 @@ class SandboxManager(Background, Browsing, Decisions, Fetching, Filed, Skilled):
         governed = copy.copy(self)
         governed._presented, governed._still_granted = presented, presented.still_good
         governed._scope = _calls.new("scope")
+        from ringfence.finishing import all_finished  # not at the top: most calls are under no grant
+
         try:
             yield governed
         finally:
-            await asyncio.to_thread(presented.close)
-            await asyncio.to_thread(engine.release, governed._scope)
+            await all_finished(
+                partial(asyncio.to_thread, presented.close),
+                partial(asyncio.to_thread, engine.release, governed._scope),
+            )
 
     async def _profile(
         self, operation: Operation, request: Request, exec_id: str | None = None, manifest: Manifest | None = None

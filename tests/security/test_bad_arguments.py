@@ -100,6 +100,7 @@ async def test_it_is_refused_by_name_and_no_worker_is_touched(case: str) -> None
         ({"home": "a\0b"}, "invalid_value"),
         ({"home": ""}, "invalid_value"),
         ({"home": 5}, "invalid_value"),
+        ({"home": "\ud800"}, "invalid_value"),
         ({"policy_file": "a\0b"}, "invalid_value"),
         ({"policy_file": ""}, "invalid_value"),
     ],

@@ -83,13 +83,6 @@ class Admission:
         """Return what settles inside a transaction of the journal, where the meter counts in the same place."""
         return self._meter.settling(reservation, used)
 
-    async def release(self, reservation: Reservation) -> Settlement:
-        """Give back as `BudgetMeter.release` does, and let the next one try."""
-        try:
-            return await self._ask(lambda: self._meter.release(reservation))
-        finally:
-            self.one_ended()
-
     def one_ended(self) -> None:
         """Tell those who wait, in the order they came, that a place is free; also for `tables.settle`."""
         with self._lock:

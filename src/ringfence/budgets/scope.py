@@ -116,11 +116,6 @@ def chain(
     return Chain(tuple(accounts))
 
 
-def default_concurrency(cores: int) -> int:
-    """Return how many runs an instance carries out at a time unless told otherwise."""
-    return 2 if cores <= 2 else 4
-
-
 def check_name(name: object, what: str) -> None:
     """Refuse a name that no store could keep.
 

@@ -30,15 +30,10 @@ async def in_a_thread(tenant: str, work: Callable[..., _T], *arguments: object) 
 
     Otherwise it would go on with descriptors that have been closed, and may by then be somebody else's.
     """
+    from ringfence.finishing import finished  # not at the top: nor is what makes threads
+
     # no task: whoever cancels every task of the loop would make it look finished
-    done = asyncio.wrap_future(await _begun(tenant, work, *arguments))
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        while not done.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([done])
-        raise
+    return await finished(asyncio.wrap_future(await _begun(tenant, work, *arguments)))
 
 
 async def while_wanted(tenant: str, work: Callable[..., _T], *arguments: object) -> _T:

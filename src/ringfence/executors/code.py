@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +14,14 @@ from ringfence.authority.caller import LOCAL
 from ringfence.authority.profile import Isolation, Profile
 from ringfence.capability.limits import Limits, too_much
 from ringfence.dataclass import replace
-from ringfence.errors import CapabilityBlocked, InternalError, InvalidRequest, IsolationUnavailable, RingfenceError
+from ringfence.errors import (
+    CapabilityBlocked,
+    ExecutionFailed,
+    InternalError,
+    InvalidRequest,
+    IsolationUnavailable,
+    RingfenceError,
+)
 from ringfence.executors.beside import in_a_thread, while_wanted
 from ringfence.executors.leases import tell_leases
 from ringfence.executors.shares import shares
@@ -130,19 +139,14 @@ class CodeExecutor:
                 except Interrupted as cut:
                     # what it printed is kept; what it wrote is not, as of a run whose changes nobody wants
                     done = result_of(ctx.exec_id, worker, cut.ending, Harvest(), profile)
-                    lost = _FILES_LOST if worker.left_files() else ""
+                    lost = _FILES_LOST if _may_have_left_files(worker) else ""
                     cut.result = replace(done, error=f"{done.error}{lost}", network=network)
                     raise
-                harvest = Harvest()
-                if worker.left_files():
-                    await ctx.begun()
-                    try:
-                        harvest = await in_a_thread(
-                            profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks)
-                        )
-                    except RingfenceError as error:
-                        error.done = result_of(ctx.exec_id, worker, ending, harvest, profile)  # it ran, and is charged
-                        raise
+                try:
+                    harvest = await _harvested(ctx, worker, masks)
+                except RingfenceError as error:
+                    error.done = result_of(ctx.exec_id, worker, ending, Harvest(), profile)  # it ran, and is charged
+                    raise
                 result = result_of(ctx.exec_id, worker, ending, harvest, profile)
                 if network is not None:
                     result = replace(result, network=network)
@@ -199,6 +203,25 @@ async def _fresh_worker(keeper: Keeper, spec: WorkerSpec, begin: Begin | None) -
     keeper.release(worker)
     keeper.invalidate(spec)
     return await keeper.lease(spec)
+
+
+async def _harvested(ctx: ExecCtx, worker: Worker, masks: Masks | None) -> Harvest:
+    try:
+        if not worker.left_files():
+            return Harvest()
+        await ctx.begun()
+        profile = ctx.profile
+        return await in_a_thread(profile.tenant, worker.harvest, profile.limits, keeping_of(ctx, masks))
+    except OSError as error:  # without its names: a guest names files after secrets
+        why = os.strerror(error.errno or errno.EIO)
+        raise ExecutionFailed(f"what the run left could not be kept: {why}", reason="io") from error
+
+
+def _may_have_left_files(worker: Worker) -> bool:
+    try:
+        return worker.left_files()
+    except OSError:  # which must not take the place of a cancellation
+        return True
 
 
 def _give_back(keeper: Keeper, worker: Worker) -> None:

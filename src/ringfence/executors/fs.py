@@ -14,7 +14,6 @@ from ringfence.dataclass import dataclass
 from ringfence.errors import CapabilityBlocked, InvalidRequest
 from ringfence.executors.beside import in_a_thread
 from ringfence.operation.brokered import FsDelete, FsList, FsMkdir, FsOperation, FsRead, FsStat, FsWrite
-from ringfence.operation.handle import read_handle
 from ringfence.outcome import BrokerOutcome, Budget, Digest, Effect
 from ringfence.ports import ExecCtx
 from ringfence.workspaces import files
@@ -108,16 +107,6 @@ class FsBroker:
                 case FsDelete():
                     return _delete(where)
         raise InvalidRequest("the file broker has no such operation", reason="unknown_operation")
-
-    def redeem(self, handle: str, caps: FsCaps = _DEFAULT_CAPS) -> bytes:
-        """Return the very bytes that a handle of an earlier read stands for.
-
-        Raises:
-            InvalidRequest: It is no handle.
-            CapabilityBlocked: The file no longer holds these bytes.
-        """
-        found = read_handle(handle)
-        return found.require_same(self.perform(found.read, caps, inline=True).content)
 
 
 @dataclass(frozen=True, slots=True)

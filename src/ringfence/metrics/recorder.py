@@ -72,16 +72,6 @@ class Recorder:
         for record in records:
             self.record(record)
 
-    def profile_built(self, microseconds: int) -> None:
-        """Count the making of one profile whose time no record carries."""
-        with self._lock:
-            self.profile_build.observe(_NO_LABELS, microseconds)
-
-    def guard_validated(self, microseconds: int) -> None:
-        """Count one judgement of the guard whose time no record carries."""
-        with self._lock:
-            self.guard.observe(_NO_LABELS, microseconds)
-
     def checkpointed(self, time_ms: int) -> None:
         """Note when a checkpoint was signed; checkpoints stand beside the log and are no records."""
         with self._lock:

@@ -1,6 +1,7 @@
 """What an agent asks for; running code is here at once, the brokered operations in `ringfence.operation.brokered`."""
 
 from ringfence.operation.code import (
+    IN_A_BOX,
     MAX_CODE_BYTES,
     MAX_ENVIRONMENT_BYTES,
     MAX_INPUT_BYTES,
@@ -14,6 +15,7 @@ from ringfence.operation.code import (
 )
 
 __all__ = [
+    "IN_A_BOX",
     "MAX_CODE_BYTES",
     "MAX_ENVIRONMENT_BYTES",
     "MAX_INPUT_BYTES",

@@ -13,6 +13,8 @@ from ringfence.errors import InvalidRequest
 from ringfence.operation.secret import MOST_ASKED, SecretAsk
 from ringfence.pattern import pattern
 
+IN_A_BOX = frozenset({"code", "proc"})
+"""The domains whose operations run in a box, which measures them and keeps their time."""
 MAX_CODE_BYTES = 4 * 1024 * 1024
 MAX_STDIN_BYTES = 64 * 1024 * 1024
 MAX_INPUT_BYTES = 256 * 1024 * 1024

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ringfence.errors import InternalError, RingfenceError
+from ringfence.errors import InternalError
 
 if TYPE_CHECKING:
     from ringfence.evidence.documents import Document
@@ -57,7 +57,7 @@ class Beginning:
     async def _tried(self, writing: Awaitable[None]) -> None:
         try:
             await writing
-        except RingfenceError:
+        except Exception:
             self.has_failed = True
             raise
         except asyncio.CancelledError:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.budgets.reservation import NOT_MEASURED, NOTHING_USED, Reservation
 from ringfence.dataclass import replace
+from ringfence.errors import ExecutionFailed, TimedOut
+from ringfence.operation import IN_A_BOX
 from ringfence.orchestrator import spending
 from ringfence.outcome import BrokerOutcome
 from ringfence.outcome import Budget as Used
 
 if TYPE_CHECKING:
     from ringfence.budgets.admission import Admission
+    from ringfence.errors import RingfenceError
     from ringfence.operation.form import Operation
     from ringfence.outcome import Outcome
     from ringfence.ports import AlsoWrite, ExecCtx
@@ -60,9 +63,15 @@ class Metering:
         """Take the time from now on: whoever carries it out has it."""
         self._began_ns = perf_counter_ns()
 
-    def failed(self) -> None:
-        """Charge what a failure without an outcome has cost: code that ran says so, a broker has at least looked."""
-        if self._began_ns is None or self._operation.domain in spending.IN_A_BOX:
+    def failed(self, error: RingfenceError) -> None:
+        """Charge what a failure without an outcome has cost: code that ran says so, a broker has at least looked.
+
+        What took too long is charged in full, and what broke under a run: nobody knows how far it had come.
+        """
+        in_a_box = self._operation.domain in IN_A_BOX
+        if self._began_ns is not None and isinstance(error, (TimedOut, ExecutionFailed) if in_a_box else TimedOut):
+            return
+        if self._began_ns is None or in_a_box:
             self._used = NOTHING_USED
             return
         took = Used(wall_ms=-(-(perf_counter_ns() - self._began_ns) // 1_000_000))

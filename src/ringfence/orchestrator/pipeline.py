@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, overload
@@ -18,7 +17,6 @@ from ringfence.dataclass import replace
 from ringfence.errors import (
     CapabilityBlocked,
     Denied,
-    ExecutionFailed,
     InternalError,
     InvalidRequest,
     QuotaExceeded,
@@ -34,6 +32,7 @@ from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.interrupted import Interrupted
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
+from ringfence.orchestrator.carrying import Heard, carried_out, failing_as_ours
 from ringfence.orchestrator.standing import NOT_ASKED, Standing
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
 from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, StillGranted, Taints
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
 
 Executors = Mapping[str, Callable[[], Executor[Any, Any]]]
 """How to come by the executor of each domain; a domain that is not there is switched off, or not in this version."""
-
-# A box is killed at its limit, and says so in its result.
-_KEEPING_TIME = frozenset({"code", "proc"})
 
 
 class Orchestrator:
@@ -173,7 +169,7 @@ class Orchestrator:
             QuotaExceeded: A budget has too little left; nothing ran.
             IsolationUnavailable: No box here is as strong as the risk demands; nothing ran.
             TimedOut: A broker took longer than the profile allows; what it did stands.
-            ExecutionFailed: A broker failed at its own work.
+            ExecutionFailed: An executor failed at its own work.
             Unavailable: It could not be written down; without a beginning nothing ran, without an end nothing is told.
         """
         check_operation(operation)
@@ -231,7 +227,7 @@ class Orchestrator:
             profile,
             session_id,
             scope,
-            on_output if profile.output_inline else None,
+            None if on_output is None or not profile.output_inline else Heard(on_output),
             envelope_id=names.envelope_id,
             evidence=self._evidence,
             begin=beginning.write,
@@ -294,7 +290,8 @@ class Orchestrator:
                 reason="executor_disabled",
                 domain=domain,
             )
-        return maker()
+        with failing_as_ours(f"{domain}: making its executor"):
+            return maker()
 
     async def _recorded(
         self,
@@ -306,29 +303,52 @@ class Orchestrator:
     ) -> Outcome:
         """Have it carried out, and write down how that ended together with what it is charged: all of it or nothing."""
         begun = beginning.members
-        metering = self._metering(ctx.profile, operation, begun)
+        metering: Metering | None = None
         try:
-            if metering is not None:
-                await beginning.write()  # what a budget refuses is on record
-                ctx = await metering.reserve(ctx)
-                await still_allowed()  # it may have waited, for longer than a grant or a consent is good
-                metering.handed_over()
-            outcome = await _carried_out(executor, ctx, operation)
+            with failing_as_ours("admission"):
+                metering = self._metering(ctx.profile, operation, begun)
+                if metering is not None:
+                    await beginning.write()  # what a budget refuses is on record
+                    ctx = await metering.reserve(ctx)
+                    await still_allowed()  # it may have waited, for longer than a grant or a consent is good
+                    metering.handed_over()
+            outcome = await carried_out(executor, ctx, operation)
             await beginning.require_written()
         except RingfenceError as error:
-            if not beginning.has_failed:  # then nothing has begun that could end
-                await beginning.write()
-                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
+            await self._conclude(error, ctx, operation, beginning, metering)
             raise
         except BaseException as error:
-            with contextlib.suppress(RingfenceError):  # whoever cancels has no use for an error of ours
-                await beginning.write()
-                if isinstance(error, Interrupted) and error.result is not None:
-                    error.result = await self._settled(error.result, operation, begun, metering)
-                else:
-                    await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
+            # whoever cancels has no use for an error of ours, and knows already that he does
+            unheard = (asyncio.CancelledError,) if isinstance(error, asyncio.CancelledError) else ()
+            with contextlib.suppress(RingfenceError, *unheard):
+                await self._conclude(error, ctx, operation, beginning, metering)
             raise
         return await self._settled(outcome, operation, begun, metering)
+
+    async def _conclude(
+        self,
+        error: BaseException,
+        ctx: ExecCtx,
+        operation: Operation,
+        beginning: Beginning,
+        metering: Metering | None,
+    ) -> None:
+        """Write down how it ended that `error` came of it, and give back what it had reserved."""
+        if beginning.has_failed:  # then nothing has begun that could end
+            return
+
+        async def conclude() -> None:
+            begun = beginning.members
+            with contextlib.suppress(asyncio.CancelledError):  # a loop that ends cancels this task too; it is written
+                await beginning.write()
+            if isinstance(error, Interrupted) and error.result is not None:
+                error.result = await self._settled(error.result, operation, begun, metering)
+            else:
+                await self._end(self._ended_by(error, ctx, operation, begun, metering), metering)
+
+        from ringfence.finishing import finished  # not at the top: most runs end by themselves
+
+        await finished(conclude())
 
     async def _settled(
         self, outcome: Outcome, operation: Operation, begun: records.Members, metering: Metering | None
@@ -339,6 +359,11 @@ class Orchestrator:
         try:
             if self._keep is not None:
                 outcome = await self._keep(begun, ended, operation, outcome)
+        except Exception as error:  # noqa: BLE001 it ran, and what is kept of that is no evidence
+            lost = type(error).__name__
+            ended = {**records.end(begun, operation, outcome, now_ms=self._clock.now_ms()), "not_kept": [lost]}
+            if isinstance(outcome, ExecutionResult):
+                outcome = replace(outcome, notes=(*outcome.notes, f"not kept: {lost}"))
         finally:
             await self._end(ended, metering)
         return outcome
@@ -358,8 +383,8 @@ class Orchestrator:
         done = error.done
         if metering is not None and isinstance(done, BrokerOutcome | ExecutionResult):
             metering.measured(done)
-        elif metering is not None and not isinstance(error, TimedOut):
-            metering.failed()
+        elif metering is not None:
+            metering.failed(error)
         error.details["evidence_id"] = ctx.envelope_id
         if isinstance(done, ExecutionResult):  # it ran, and what we failed at came after that
             ran = records.end(begun, operation, done, now_ms=now_ms)
@@ -382,34 +407,6 @@ class Orchestrator:
             await self._evidence.end(ended)
         else:
             await metering.settle_with(lambda settle: self._evidence.end(ended, settle))
-
-
-async def _carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation) -> Outcome:
-    """Have it carried out in no more time than the profile gives; a broker's time is taken here."""
-    outcome: Outcome
-    if operation.domain in _KEEPING_TIME:
-        outcome = await executor.execute(ctx, operation)
-        return outcome
-    await ctx.begun()
-    loop = asyncio.get_running_loop()
-    began, most = loop.time(), ctx.profile.limits.wall_seconds
-    try:
-        async with asyncio.timeout(most):
-            outcome = await executor.execute(ctx, operation)
-    except TimeoutError:
-        raise TimedOut(f"{operation.kind} took longer than {most:g} s; what it did stands") from None
-    except RingfenceError as error:
-        if isinstance(error.done, BrokerOutcome):
-            error.done = _timed(error.done, ctx, loop.time() - began)
-        raise
-    except Exception as error:
-        raise ExecutionFailed(f"{operation.kind}: the executor failed: {type(error).__name__}") from error
-    return _timed(outcome, ctx, loop.time() - began) if isinstance(outcome, BrokerOutcome) else outcome
-
-
-def _timed(outcome: BrokerOutcome, ctx: ExecCtx, seconds: float) -> BrokerOutcome:
-    used = replace(outcome.used, wall_ms=math.ceil(seconds * 1000))
-    return replace(outcome, used=used, exec_id=ctx.exec_id)
 
 
 def _status_of(error: RingfenceError) -> Status:

@@ -26,15 +26,13 @@ from ringfence.operation.brokered import (
     NetHttp,
     TmpAlloc,
 )
-from ringfence.operation.code import CodeRun
+from ringfence.operation.code import IN_A_BOX, CodeRun
 from ringfence.operation.form import Operation
 from ringfence.operation.workspace import WsCheckout, WsRestore, WsSnapshot
 from ringfence.outcome import BrokerOutcome, Layers, Outcome
 
 _N = TypeVar("_N", int, float)
 NOBODY_TOLD: Mapping[str, str] = MappingProxyType({})
-IN_A_BOX = frozenset({"code", "proc"})
-"""The domains whose operations run in a box, which measures them."""
 # not without a file or a byte of disk: a box that has none left for them would have as many as it likes
 _LEAST = Budget(calls=1, concurrent=1, cpu_ms=1, wall_ms=1, bytes_out=1, file_count=1, memory_mb_s=1, disk_bytes=1)
 _USUAL_MEMORY = 128 * MIB  # what most programs need

@@ -66,7 +66,7 @@ class Keepsakes:
             try:
                 outcome = self._with_files(begun, ended, outcome)
             except (RingfenceError, OSError) as error:
-                del ended["artifacts_path"]
+                ended.pop("artifacts_path", None)
                 lost.append(f"files: {_reason(error)}")
         if lost:
             ended["not_kept"] = lost

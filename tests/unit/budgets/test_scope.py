@@ -13,7 +13,6 @@ from ringfence.budgets.scope import (
     Scope,
     ScopeKind,
     chain,
-    default_concurrency,
 )
 from ringfence.capability.budget import INHERITED, Budget
 from ringfence.errors import InvalidRequest
@@ -74,7 +73,3 @@ def test_a_chain_that_does_not_narrow_from_the_instance_is_refused(kinds: list[S
     )
     with pytest.raises(InvalidRequest):
         Chain(accounts)
-
-
-def test_small_machines_carry_two_runs_and_others_four() -> None:
-    assert [default_concurrency(cores) for cores in (1, 2, 3, 64)] == [2, 2, 4, 4]

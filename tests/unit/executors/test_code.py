@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from ringfence.authority.profile import Isolation, Profile
 from ringfence.capability.limits import Limits
-from ringfence.errors import InternalError, PathTraversalError, QuotaExceeded
+from ringfence.errors import ExecutionFailed, InternalError, PathTraversalError, QuotaExceeded
 from ringfence.executors.code import CodeExecutor, judge, result_of, worker_spec
+from ringfence.interrupted import Interrupted
 from ringfence.isolation.pool.decide import PoolPolicy
 from ringfence.isolation.pool.keeper import Keeper
 from ringfence.isolation.pool.pools import Pools
@@ -307,3 +309,36 @@ async def test_a_run_whose_files_cannot_be_kept_says_what_it_used(monkeypatch: p
         await run(CODE)
     assert isinstance(refused.value.done, ExecutionResult)
     assert refused.value.done.stdout_raw == b"out"
+
+
+@pytest.mark.parametrize("step", ["left_files", "harvest"])
+async def test_a_disk_that_fails_under_what_a_run_left_is_no_fault_of_the_run(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Harvest:
+        raise OSError(errno.ENOSPC, "No space left on device", "/home/somebody/secret")
+
+    monkeypatch.setattr(ScriptedWorker, step, full)
+    with executor(lambda _: ended(b"out")) as (run, _), pytest.raises(ExecutionFailed) as failed:
+        await run(CODE)
+    assert failed.value.reason == "io"
+    assert "secret" not in str(failed.value)
+    assert isinstance(failed.value.done, ExecutionResult)
+    assert (failed.value.done.stdout_raw, failed.value.done.cpu_ms) == (b"out", 1)
+
+
+async def test_a_cancelled_run_whose_files_nobody_can_look_at_is_still_a_cancelled_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cut(_: Job) -> Ending:
+        raise Interrupted(ended(b"out", exit_code=None, killed_by="cancelled"))
+
+    def broken(_: object) -> bool:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(ScriptedWorker, "left_files", broken)
+    with executor(cut) as (run, _), pytest.raises(asyncio.CancelledError) as cancelled:
+        await run(CODE)
+    assert isinstance(cancelled.value, Interrupted)
+    assert isinstance(cancelled.value.result, ExecutionResult)
+    assert str(cancelled.value.result.error).endswith("what it wrote to files was not kept")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence import ExecutionRequest, InvalidRequest, Limits, SandboxManager, engines, wiring
+from ringfence import Correlation, ExecutionRequest, InvalidRequest, Limits, SandboxManager, engines, wiring
 from ringfence.authority.profile import Isolation
 from ringfence.capability.limits import MIB
 from ringfence.clock import SystemClock
@@ -93,6 +93,22 @@ def test_a_wrong_argument_is_refused_and_nothing_runs(
     assert asked == []
 
 
+@pytest.mark.parametrize("correlation", [{"task_id": "T-7"}, "T-7", None, Correlation])
+def test_a_correlation_of_another_type_is_refused_when_a_manager_is_made(correlation: Any) -> None:
+    """Seen red: it was taken, and the first run ended with an `AttributeError`."""
+    with pytest.raises(InvalidRequest, match="correlation must be a Correlation") as refusal:
+        SandboxManager(correlation=correlation)
+    assert refusal.value.reason == "invalid_value"
+
+
+async def test_a_correlation_of_another_type_is_nobody_to_act_for(asked: list[CodeRun]) -> None:
+    wrong: Any = {"task_id": "T-7"}
+    async with SandboxManager() as manager:
+        with pytest.raises(InvalidRequest, match="correlation must be a Correlation"):
+            manager.acting_for(correlation=wrong)
+    assert asked == []
+
+
 def test_what_comes_later_says_so_and_what_never_comes_is_a_mistake() -> None:
     with pytest.raises(InvalidRequest, match="confirmation_service is not available in this version"):
         SandboxManager(confirmation_service=object())
@@ -124,6 +140,13 @@ async def test_a_request_overrides_what_its_manager_was_made_with(asked: list[Co
         (("numpy",), ("json",), "s"),
     ]
     assert (asked[2].language, asked[2].files, asked[2].env) == ("bash", {"a": b"1"}, {"K": "v"})
+
+
+async def test_code_alone_is_no_request(asked: list[CodeRun]) -> None:
+    manager: Any = SandboxManager()
+    with pytest.raises(InvalidRequest, match="ExecutionRequest, not str") as refused:
+        await manager.execute("print(1)")
+    assert (refused.value.reason, asked) == ("invalid_value", [])
 
 
 async def test_a_stream_ends_with_the_result(asked: list[CodeRun]) -> None:

@@ -13,7 +13,7 @@ from ringfence.authority.profile import Profile
 from ringfence.budgets.reservation import Reservation
 from ringfence.capability.budget import Budget
 from ringfence.capability.limits import Limits
-from ringfence.errors import IsolationUnavailable, QuotaExceeded
+from ringfence.errors import ExecutionFailed, IsolationUnavailable, QuotaExceeded
 from ringfence.interrupted import Interrupted
 from ringfence.operation import CodeRun, Language
 from ringfence.orchestrator import spending
@@ -179,6 +179,18 @@ async def test_what_ran_and_failed_afterwards_is_charged_and_recorded_as_what_ra
         await orchestrator.run(CODE, profile)
     ended = next(record for record in journal.records if record["type"] == "exec.end")
     assert (ended["outcome"], ended["reason"], ended["budget_used"]["cpu_ms"]) == ("error", "disk", 600)
+
+
+async def test_what_broke_under_a_run_is_charged_in_full_because_nobody_knows_how_long_it_ran() -> None:
+    def broken(_: CodeRun) -> ExecutionResult:
+        raise OSError
+
+    orchestrator = orchestrator_over(ScriptedExecutor(broken))
+    profile = with_budget("tenant", "*", Budget(cpu_ms=1000))
+    with pytest.raises(ExecutionFailed):
+        await orchestrator.run(CODE, profile)
+    with pytest.raises(QuotaExceeded, match="cpu_ms"):
+        await orchestrator.run(CODE, profile)
 
 
 def test_a_subject_that_a_door_knows_is_charged_whatever_it_calls_its_user() -> None:

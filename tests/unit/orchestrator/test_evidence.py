@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +13,17 @@ import pytest
 
 from ringfence import Correlation
 from ringfence.authority.policy_reader import load_policy
+from ringfence.budgets.memory import MemoryMeter
 from ringfence.capability.budget import Budget
 from ringfence.errors import ExecutionFailed, InternalError, QuotaExceeded, RingfenceError, ToolDenied, Unavailable
 from ringfence.evidence import records
 from ringfence.evidence.documents import Document
+from ringfence.interrupted import Interrupted
 from ringfence.operation import CodeRun, Language
 from ringfence.operation.brokered import FsRead, FsWrite
 from ringfence.outcome import BrokerOutcome, Destination, Effect, ExecutionResult, Network, Status
 from ringfence.ports import AlsoWrite, ExecCtx
-from ringfence.testing import MemorySink, ScriptedExecutor, orchestrator_over, standard_profile
+from ringfence.testing import MemorySink, ScriptedExecutor, ended, orchestrator_over, standard_profile
 
 SECRET = "s3cr3t-and-long-enough"
 CODE = CodeRun(Language.PYTHON, "print(1)")
@@ -73,6 +76,19 @@ async def test_without_a_beginning_nothing_is_carried_out() -> None:
     with pytest.raises(Unavailable):
         await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, standard_profile(CODE))
     assert sink.steps == []
+
+
+async def test_a_beginning_that_breaks_is_not_tried_again_and_is_an_error_of_ours() -> None:
+    class Broken(Steps):
+        async def begin(self, ev: records.Members, documents: Sequence[Document] = ()) -> None:
+            self.steps.append("begin")
+            raise OSError(errno.EIO, "/home/somebody/secret")
+
+    sink = Broken()
+    for profile in (standard_profile(CODE), replace(standard_profile(CODE), budget=Budget(calls=9))):
+        with pytest.raises(RingfenceError):
+            await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, profile)
+    assert sink.steps == ["begin", "begin"]
 
 
 async def test_without_an_end_nothing_is_told() -> None:
@@ -167,6 +183,91 @@ async def test_whatever_an_executor_raises_is_an_end(error: Exception, status: s
     assert isinstance(raised.value, type(error) if isinstance(error, RingfenceError) else ExecutionFailed)
 
 
+async def test_what_breaks_under_a_run_in_a_box_is_an_error_of_ours_and_no_cancellation() -> None:
+    """Seen red: with no descriptor left, a caller got a bare `OSError` and the record said that he had cancelled."""
+
+    def broken(_: CodeRun) -> ExecutionResult:
+        raise OSError(errno.EMFILE, "/home/somebody/secret")
+
+    sink = Steps()
+    with pytest.raises(ExecutionFailed) as raised:
+        await orchestrator_over(ScriptedExecutor(broken), evidence=sink).run(CODE, standard_profile(CODE))
+    end = sink.records[1]
+    assert (end["outcome"], end["error_code"], end["reason"]) == ("error", raised.value.code, raised.value.reason)
+    assert raised.value.details["evidence_id"] == end["envelope_id"]
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("broken", ["reserve", "grant", "admission"])
+async def test_what_breaks_before_a_run_has_begun_is_an_error_of_ours_and_costs_nothing(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen red: the caller got a bare exception, and the record said that he had cancelled."""
+
+    def breaks(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "/home/somebody/secret")
+
+    sink = Steps()
+    orchestrator = orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink)
+    profile = replace(standard_profile(CODE), scope_budgets={"tenant": {"*": Budget(calls=1)}})
+    with monkeypatch.context() as patched:
+        if broken == "reserve":
+            patched.setattr(MemoryMeter, "reserve", breaks)
+        if broken == "admission":
+            patched.setattr(orchestrator, "_admission", breaks)
+        with pytest.raises(InternalError) as raised:
+            await orchestrator.run(CODE, profile, still_granted=breaks if broken == "grant" else None)
+    assert sink.steps == ["begin", "end"]
+    end = sink.records[1]
+    assert (end["status"], end["outcome"], end["error_code"]) == ("error", "error", "UNKNOWN.INTERNAL")
+    assert raised.value.details["evidence_id"] == end["envelope_id"]
+    assert "secret" not in str(raised.value)
+    assert (await orchestrator.run(CODE, profile)).success
+
+
+async def test_an_executor_that_cannot_be_made_is_an_error_of_ours_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks() -> ScriptedExecutor:
+        raise ImportError("/home/somebody/secret")
+
+    sink = Steps()
+    orchestrator = orchestrator_over(ScriptedExecutor(), evidence=sink)
+    monkeypatch.setattr(orchestrator, "_executors", {"code": breaks})
+    with pytest.raises(InternalError) as raised:
+        await orchestrator.run(CODE, standard_profile(CODE))
+    assert (sink.steps, sink.records[0]["error_code"]) == (["record"], "UNKNOWN.INTERNAL")
+    assert raised.value.details["evidence_id"] == sink.records[0]["envelope_id"]
+    assert "secret" not in str(raised.value)
+
+
+async def test_keeping_that_breaks_is_said_in_the_record_and_in_the_result_and_the_run_stays_what_it_was() -> None:
+    """Seen red: the record said that it had succeeded, and the caller got a bare exception."""
+
+    async def breaks(_: object, ended: records.Members, *__: object) -> ExecutionResult:
+        ended["artifacts_path"] = "half of it"
+        raise KeyError("/home/somebody/secret")
+
+    sink = Steps()
+    result = await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink, keep=breaks).run(
+        CODE, standard_profile(CODE)
+    )
+    assert (result.status, result.stdout, result.notes) == (Status.SUCCEEDED, "1\n", ("not kept: KeyError",))
+    end = sink.records[1]
+    assert (end["status"], end["not_kept"], "artifacts_path" in end) == ("ok", ["KeyError"], False)
+
+
+async def test_what_a_listener_raises_is_his_own_and_the_run_is_one_that_he_ended() -> None:
+    class Mine(Exception):
+        pass
+
+    def listen(_: str, __: bytes) -> None:
+        raise Mine
+
+    sink = Steps()
+    with pytest.raises(Mine):
+        await orchestrator_over(ScriptedExecutor(sink.execute), evidence=sink).run(CODE, standard_profile(CODE), listen)
+    assert (sink.records[1]["outcome"], sink.records[1]["reason"]) == ("cancelled", "cancelled")
+
+
 async def test_a_run_that_is_cancelled_ends_as_cancelled() -> None:
     sink = Steps()
     operation = FsRead("work/a")
@@ -182,6 +283,69 @@ async def test_a_run_that_is_cancelled_ends_as_cancelled() -> None:
         ("exec.begin", None),
         ("exec.end", "cancelled"),
     ]
+
+
+@dataclass
+class Slow(Steps):
+    """A sink whose disk answers when it is told to."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def on_disk(self) -> None:
+        self.asked.set()
+        await self.answers.wait()
+
+
+class Unwanted:
+    """A run that is cut off, or fails, before anybody has asked for its beginning to be on the disk."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def capability_domain(self) -> str:
+        return "code"
+
+    async def execute(self, ctx: ExecCtx, _: CodeRun) -> ExecutionResult:
+        if ctx.note is not None:
+            await ctx.note()
+        raise self._error
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), ExecutionFailed("it broke")])
+async def test_however_often_one_cancels_an_execution_has_an_end(error: BaseException, everything: bool) -> None:
+    """Seen red: cancelled again while its beginning was written, it stayed open and held its budget."""
+    sink = Slow()
+    running = asyncio.ensure_future(orchestrator_over(Unwanted(error), evidence=sink).run(CODE, standard_profile(CODE)))
+    await sink.asked.wait()
+    for _ in range(3):
+        # as a cancel scope does it, and the end of a loop: that cancels every task, also those of the pipeline
+        for task in (asyncio.all_tasks() - {asyncio.current_task()}) if everything else {running}:
+            task.cancel()
+        await asyncio.sleep(0)
+    early = running.done() and not everything
+    sink.answers.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not early
+    assert [each["type"] for each in sink.records] == ["exec.begin", "exec.end"]
+
+
+async def test_what_an_interrupted_run_had_said_is_told_however_often_one_cancels() -> None:
+    cut = Interrupted(ended(b"out", exit_code=None, killed_by="cancelled"))
+    cut.result = ExecutionResult(Status.CANCELLED, stdout_raw=b"out")
+    sink = Slow()
+    running = asyncio.ensure_future(orchestrator_over(Unwanted(cut), evidence=sink).run(CODE, standard_profile(CODE)))
+    await sink.asked.wait()
+    for _ in range(3):
+        running.cancel()
+        await asyncio.sleep(0)
+    sink.answers.set()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await running
+    assert cancelled.value.__cause__ is cut
+    assert (sink.records[1]["outcome"], cut.result.evidence_id) == ("cancelled", sink.records[1]["envelope_id"])
 
 
 class Reaching:
