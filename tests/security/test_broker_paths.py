@@ -15,7 +15,9 @@ from tests.security.broker_ground import ground as ground
 from tests.security.broker_ground import kernel as kernel
 
 from ringfence.errors import CapabilityBlocked, InvalidRequest, PathTraversalError, RingfenceError
+from ringfence.executors.fs import FsBroker
 from ringfence.operation.brokered import FsDelete, FsList, FsRead, FsWrite
+from ringfence.operation.handle import read_handle
 from ringfence.workspaces import beneath
 from ringfence.workspaces.agent import AgentWorkspace
 
@@ -180,16 +182,21 @@ def test_root_reads_a_session_as_the_sessions_user(tmp_path: Path) -> None:
 # --- handles ---
 
 
+def redeemed(broker: FsBroker, handle: str) -> bytes:
+    found = read_handle(handle)
+    return found.require_same(broker.perform(found.read, inline=True).content)
+
+
 @pytest.mark.parametrize(
     "handle", ["", "fs:", "fs:0+1:aa:/etc/passwd", "net:0+1:aa:work/f", "fs:x+1:aa:work/f", "fs:0"]
 )
 async def test_a_handle_of_a_read_opens_nothing_a_read_would_not(ground: Ground, handle: str) -> None:
     (ground.work / "f").write_text("x")
     with pytest.raises(InvalidRequest):
-        ground.broker.redeem(handle)
+        redeemed(ground.broker, handle)
     given = ground.broker.perform(FsRead("work/f")).out["handle"]
-    assert ground.broker.redeem(given) == b"x"
+    assert redeemed(ground.broker, given) == b"x"
     ground.broker.perform(FsWrite("work/f", b"y", overwrite=True))
     with pytest.raises(CapabilityBlocked) as refusal:
-        ground.broker.redeem(given)
+        redeemed(ground.broker, given)
     assert refusal.value.reason == "changed"

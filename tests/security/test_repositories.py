@@ -249,3 +249,26 @@ def test_the_home_is_no_repository(tmp_path: Path) -> None:
         (home / "workspace").mkdir(exist_ok=True)
         with pytest.raises(InvalidRequest, match="lie within each other"):
             repositories(home)
+
+
+def test_what_is_wrong_with_one_tenants_repository_no_other_tenant_learns(tmp_path: Path, app: Path) -> None:
+    home, ledger = tmp_path / "home", tmp_path / "ledger"
+    ledger.mkdir()
+    named = f'ledger = {{path = {json.dumps(str(ledger))}, tenants = ["acme"]}}'
+    register(home, f"app = {json.dumps(str(app))}\n{named}")
+    with serving(home) as running:
+        acme, other = (running.make_key("agent", tenant) for tenant in ("acme", "other"))
+        ledger.rmdir()  # a disk that is not mounted
+        for wrong in (named, named.replace("tenants", "tenant"), named.replace("ledger =", "LEDGER ="), "x = 5"):
+            register(home, f"app = {json.dumps(str(app))}\n{wrong}")
+            listed = running.ask("GET", "/sandbox/repositories", key=other)
+            assert listed.json == {"repositories": [{"repository": "app"}]}, wrong
+            foreign, unknown = (check_out(running, other, "p", name) for name in ("ledger", "nothing"))
+            assert (foreign.status, foreign.body) == (404, unknown.body), wrong
+        register(home, f"app = {json.dumps(str(app))}\n{named}")
+        theirs = running.ask("GET", "/sandbox/repositories", key=acme)
+        assert theirs.json == {"repositories": [{"repository": "app"}, {"repository": "ledger"}]}
+        refused = check_out(running, acme, "p", "ledger")
+        assert (refused.status, refused.reason) == (422, "invalid_config")
+        assert str(tmp_path) not in refused.body.decode()  # where it lies nobody is told
+        assert check_out(running, other, "q", "app").status == 201

@@ -40,13 +40,15 @@ _BY_NAME: Final[dict[str, tuple[str, float]]] = {
     "max_changed_bytes": ("changed_bytes", 1),
 }
 NAMES: Final = tuple(_BY_NAME)
+_BEYOND: Final = 2**53
+"""From here on not every reader of JSON tells two numbers apart; the manifests' schema has it too."""
 
 
 def read_limit(name: str, value: object) -> tuple[str, float]:
     """Return the limit that a manifest or a request calls `name`, and its value.
 
     Raises:
-        InvalidRequest: There is no such limit, or the value is not a number above zero.
+        InvalidRequest: There is no such limit, or the value is not a number above zero, or beyond all that is read.
     """
     if name not in _BY_NAME:
         raise InvalidRequest(
@@ -54,9 +56,12 @@ def read_limit(name: str, value: object) -> tuple[str, float]:
         )
     limit, unit = _BY_NAME[name]
     whole = FIELDS[limit] is int
-    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not 0 < value < 2**53:
-        kind = "a whole number" if whole else "a number"
+    kind = "a whole number" if whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not value > 0:
         raise InvalidRequest(f"{name} must be {kind} above 0, not {value!r}", reason="invalid_limit")
+    if value >= _BEYOND:
+        fix = f"write {kind} above 0 and below {_BEYOND}"
+        raise InvalidRequest(f"{name} must be below {_BEYOND}", reason="invalid_limit", fix=fix)
     return limit, stated(limit, value * unit)
 
 

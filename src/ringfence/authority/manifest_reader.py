@@ -261,6 +261,10 @@ def _area_globs(value: Any) -> Any:
         path_glob(glob)
         if glob.split("/")[0] not in _AREAS or "/" not in glob:
             raise _wrong(f"{glob!r} lies in none of {', '.join(_AREAS)}", "begin it with inputs/, work/ or artifacts/")
+        if not {"", "."}.isdisjoint(glob.split("/")):  # the published schema takes one spelling of a path
+            raise _wrong(
+                f"{glob!r} has a name that is empty or '.'", "write work/** for all of work, and no '//' or '.'"
+            )
     return tuple(value)
 
 

@@ -43,6 +43,10 @@ _YES = {
 }
 WIDEST, HIGHEST = 1920, 1080
 _TO_HOSTS = ("net_http", "browser_nav")
+_LISTS = {
+    "denied_path": "the policy keeps everybody from this path: see denied_paths",
+    "denied_change": "the policy lets nobody change this path: see denied_changes",
+}
 # by these, `ls` of a script is whatever their author put there, another script is read before it, or a program that is
 # on the list starts one that is not
 _CHOOSING_PROGRAMS = frozenset(
@@ -186,7 +190,7 @@ def deny_lists(case: Case) -> Answer:
     if refusal is None:
         return _YES["deny_lists"]
     reason = "port" if refusal == "denied_port" else "blacklist"
-    return Answer("deny_lists", _DENY, CapabilityBlocked.code, reason, refusal)
+    return Answer("deny_lists", _DENY, CapabilityBlocked.code, reason, _LISTS.get(refusal, refusal))
 
 
 def retrieval(case: Case) -> Answer | None:

@@ -101,6 +101,15 @@ def test_a_wrong_command_line_is_a_usage_error(words: list[str]) -> None:
         parse_run("run", words)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "meant"),
+    [("--timeout", "soon", "is not a number of seconds above 0"), ("--memory", "1.5", "is not a whole number above 0")],
+)
+def test_what_is_no_number_is_told_what_is_meant(option: str, value: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=meant):
+        parse_run("run", ["-c", "1", option, value])
+
+
 @pytest.mark.parametrize("words", [[], ["--"], ["ls"], ["-c", "ls"], ["--language", "python", "--", "ls"]])
 def test_a_shell_without_a_command_after_dashes_is_a_usage_error(words: list[str]) -> None:
     with pytest.raises(UsageError):

@@ -111,7 +111,8 @@ def test_a_person_reads_every_answer(capsys: pytest.CaptureFixture[str]) -> None
     assert main(words) == 3
     head, *answers = capsys.readouterr().out.splitlines()
     assert head == "deny: fs.read:/workspace/.env (low risk)"
-    assert "  deny_lists   deny  SANDBOX.CAPABILITY_BLOCKED blacklist: denied_path" in answers
+    told = "the policy keeps everybody from this path: see denied_paths"
+    assert f"  deny_lists   deny  SANDBOX.CAPABILITY_BLOCKED blacklist: {told}" in answers
     assert len(answers) == 8
 
 

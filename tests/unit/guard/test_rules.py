@@ -357,6 +357,14 @@ def test_a_denied_command_is_denied_without_a_shell_too(tool: str, args: tuple[s
     judged(ProcExec("rm", ("x",)), profile).require_allowed()
 
 
+def test_whoever_is_refused_a_path_is_told_which_list_of_the_policy_has_it() -> None:
+    snapshot = policy("policies: {default: {denied_paths: [.env], denied_changes: ['.git/**']}}")
+    for path, told in (("work/.git/config", "denied_changes"), ("work/.env", "denied_paths")):
+        operation = FsWrite(path, b"x")
+        error = refused(judged(operation, standard_profile(operation, policy=snapshot)))
+        assert (error.reason, str(error).endswith(f": see {told}")) == ("blacklist", True)
+
+
 def test_a_body_beyond_the_limit_is_refused_before_it_is_written() -> None:
     operation = FsWrite("a", b"x" * 100)
     profile = standard_profile(operation)

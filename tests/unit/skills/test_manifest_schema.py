@@ -7,6 +7,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.skills.example import changed
 
 from ringfence.authority.finding import errors
@@ -35,6 +37,10 @@ RIGHT: list[tuple[str, Any]] = [
     ("limits", ...),
     ("runtime.image", "other:1"),
 ]
+UNCLEAR = (
+    *("work/", "work//**", "work/a/", "work/./a", "work/.", "inputs//", "work/a//b", "./work/a", "work/\n"),
+    *("work/a**", "work/***", "work/[ab]*", "work/*.{a,b}", "work/!?", "work/a\x00", "work/a\n", "work/\x7f"),
+)
 WRONG: list[tuple[str, Any]] = [
     *((name, ...) for name in ("schema_version", "id", "name", "description", "interface", "runtime", "permissions")),
     *((f"interface.{name}", ...) for name in ("inputs", "outputs")),
@@ -47,6 +53,7 @@ WRONG: list[tuple[str, Any]] = [
         for side in ("read", "write")
         for glob in ("../x", "/etc/**", "work/../x", "other/**", "*", "**", "work", "worker/**", "/work/**", "work/..")
     ),
+    *(("permissions.fs.write", [glob]) for glob in UNCLEAR),
     ("permissions.fs.read", "work/**"),
     ("permissions.fs.read", [5]),
     ("permissions.fs.exec", ["work/**"]),
@@ -68,6 +75,8 @@ WRONG: list[tuple[str, Any]] = [
     ("limits.memory_mb", "256"),
     ("limits.timeout_ms", -1),
     ("limits.timeout_ms", True),
+    ("limits.timeout_ms", 10**30),
+    ("limits.memory_mb", 2**53),
     ("safety_class", "critical"),
     ("side_effect", "explode"),
     ("comment", "hi"),
@@ -89,6 +98,19 @@ def test_both_take_what_is_a_manifest(path: str, value: Any) -> None:
 @pytest.mark.parametrize(("path", "value"), WRONG)
 def test_both_refuse_what_is_none(path: str, value: Any) -> None:
     assert verdicts(path, value) == (False, False)
+
+
+@given(st.lists(st.sampled_from([*"ax/*?[]{}!\\. \n\x7fé", "**", "//", ".."]), max_size=6).map("".join))
+def test_both_take_the_same_globs(rest: str) -> None:
+    ours, published = verdicts("permissions.fs.read", [f"work/{rest}"])
+    assert ours == published
+
+
+@pytest.mark.parametrize("value", [2**53, 10**30, 1e300])
+def test_a_limit_beyond_every_number_is_told_the_ceiling(value: float) -> None:
+    (wrong,) = errors(read_manifest(json.dumps(changed({"limits": {"timeout_ms": value}})).encode())[1])
+    assert (wrong.path, wrong.message) == ("limits.timeout_ms", "timeout_ms must be below 9007199254740992")
+    assert wrong.fix == "write a number above 0 and below 9007199254740992"
 
 
 def test_the_schema_knows_every_limit_there_is() -> None:

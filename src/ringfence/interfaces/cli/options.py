@@ -222,7 +222,10 @@ def _correlation(pairs: Sequence[str]) -> dict[str, str] | None:
 
 def positive_seconds(text: str) -> float:
     """Read a number of seconds above 0, for argparse."""
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     # `not >` also refuses nan; inf would mean no limit at all.
     if not seconds > 0 or seconds == float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
@@ -231,7 +234,10 @@ def positive_seconds(text: str) -> float:
 
 def positive_count(text: str) -> int:
     """Read a whole number above 0, for argparse."""
-    count = int(text)
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
     if count <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return count

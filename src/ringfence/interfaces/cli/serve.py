@@ -37,6 +37,7 @@ def serve_command(words: Sequence[str]) -> int:
 
     home = default_home()
     settings = _settings(options, home)
+    _require_directories(home)
     with only_service_of(home):
         return _serve(home, settings)
 
@@ -78,6 +79,19 @@ def _settings(options: argparse.Namespace, home: Path) -> ServiceSettings:
         root = str(Path(options.workspace_root).absolute())
         said |= dict.fromkeys(("workspace_root", "workspace_root_win", "workspace_root_wsl"), root)
     return replace(settings, **{name: value for name, value in said.items() if value is not None})
+
+
+def _require_directories(home: Path) -> None:
+    """Refuse to begin with directories of the host that no box could be shown and no project begin with.
+
+    Raises:
+        InvalidRequest: Naming the key in the home's configuration.
+    """
+    from ringfence.workspaces.declared import read_only_mounts
+    from ringfence.workspaces.registered import repositories
+
+    read_only_mounts(home)
+    repositories(home)
 
 
 def _serve(home: Path, settings: ServiceSettings) -> int:

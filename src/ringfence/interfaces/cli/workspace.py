@@ -34,9 +34,10 @@ def workspace_command(words: Sequence[str]) -> int:
         from ringfence.workspaces.projects import project_names
 
         if options.action == "repositories":
-            from ringfence.workspaces.registered import repository_names
+            from ringfence.workspaces.registered import repositories
 
-            shown: dict[str, Any] = {"repositories": repository_names(home, LOCAL)}
+            # who calls is the operator, who is told what is wrong with any of them
+            shown: dict[str, Any] = {"repositories": [each.name for each in repositories(home) if each.is_for(LOCAL)]}
         else:
             shown = {"projects": project_names(home)}
     else:
