@@ -287,7 +287,7 @@ def test_what_a_cancelled_run_had_printed_is_kept_and_what_it_wrote_is_not(servi
         "print('err', file=sys.stderr, flush=True); print('up', flush=True); time.sleep(60)"
     )
     exec_id = post(service, code, wait=False, project_id="cancelled").json["exec_id"]
-    wait_for_output(service, exec_id)
+    wait_for_output(service, exec_id, b"up")
     told = service.ask("POST", f"/sandbox/execs/{exec_id}/cancel").json
     assert (told["status"], told["killed_by"], told["reason"]) == ("cancelled", "cancelled", "cancelled")
     assert (told["stdout"], told["stderr"], told["exit_code"]) == ("up\n", "err\n", None)
@@ -306,6 +306,15 @@ def test_what_a_cancelled_run_had_printed_is_kept_and_what_it_wrote_is_not(servi
     end = service.ask("GET", f"/evidence/{exec_id}").json["records"][-1]["record"]
     assert (end["outcome"], end["killed_by"]) == ("cancelled", "cancelled")
     assert (end["stdout"]["bytes"], end["stderr"]["bytes"]) == (3, 4)
+
+
+def test_a_refusal_under_a_key_is_given_again_and_says_so(service: Service) -> None:
+    asked = {"policy_overrides": {"net": {"mode": "allowlist", "domains": ["example.com"]}}}
+    first, again = (post(service, "", key="refused", **asked) for _ in range(2))
+    assert (first.status, first.reason, first.headers.get("idempotency-replayed")) == (403, "domain", None), first.body
+    assert (again.status, again.body, again.headers["idempotency-replayed"]) == (403, first.body, "true")
+    other = post(service, "print(2)", key="refused")
+    assert (other.status, other.headers.get("idempotency-replayed")) == (409, None), other.body
 
 
 def test_output_comes_while_the_run_goes_on_and_again_from_where_one_left_off(service: Service) -> None:
@@ -341,9 +350,9 @@ def events(service: Service, exec_id: str, after: int | None = None) -> list[dic
     return list(follow(service, exec_id, after))
 
 
-def wait_for_output(service: Service, exec_id: str) -> None:
+def wait_for_output(service: Service, exec_id: str, words: bytes = b"") -> None:
     for event in follow(service, exec_id):
-        if event["event"] == "output":
+        if event["event"] == "output" and words in base64.b64decode(event["data"]["data_b64"]):
             return
     raise AssertionError("it ended without a word")
 

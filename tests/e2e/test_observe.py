@@ -134,7 +134,8 @@ trace.set_tracer_provider(provider)
 import ringfence
 from ringfence import engines
 
-print("ran", ringfence.run("print(1)").exec_id, flush=True)
+# in one piece: the exporter writes to the same stream from its own thread
+print(f"ran {ringfence.run('print(1)').exec_id}", flush=True)
 engines._end_all()
 """
 

@@ -255,6 +255,27 @@ def test_a_setting_nobody_knows_is_named_with_its_file(tmp_path: Path, text: str
 # --- keys ---
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[workspace.ro_mounts]\nx = '/'", "workspace.ro_mounts.x"),
+        ("[workspace.ro_mounts]\nx = '/nowhere/at/all'", "workspace.ro_mounts.x"),
+        ("[workspace.repositories]\nx = 'relative'", "workspace.repositories.x"),
+        ("[workspace.repositories]\nx = {path = '/usr', tenant = ['acme']}", "workspace.repositories.x.tenant"),
+        ("[workspace.other]\nx = '/usr'", "workspace.other"),
+    ],
+)
+def test_a_directory_of_the_host_that_cannot_be_shown_is_named_before_anything_is_served(
+    tmp_path: Path, text: str, named: str
+) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    done = ringfence(tmp_path, "serve", "--port", "0")
+    assert done.returncode == 2
+    assert "invalid_config" in done.stderr
+    assert named in done.stderr
+    assert not (tmp_path / "ringfence.db").exists()
+
+
 def test_a_key_that_is_revoked_by_the_command_is_void_at_once(service: Service) -> None:
     made = told(service.home, "key", "create", "--access", "auditor")
     assert service.ask("GET", "/evidence", key=made["key"]).status == 200

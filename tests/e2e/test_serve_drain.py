@@ -6,6 +6,7 @@ import http.client
 import json
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,32 @@ def test_what_runs_may_finish_and_what_is_new_is_sent_away(tmp_path: Path) -> No
     assert answers[0].status in (201, 503)
     assert {row["outcome"] for row in records(tmp_path).values()} == {"succeeded"}
     assert told(tmp_path, "evidence", "verify")["verdict"] == "proven"
+
+
+def test_what_was_promised_and_has_not_begun_still_waits_while_the_service_ends(tmp_path: Path) -> None:
+    with serving(tmp_path, RINGFENCE_SANDBOX_MAX_CONCURRENT_EXECS="1") as service:
+        started(service, FOR_A_WHILE)
+        body = {"project_id": "p", "exec": {"kind": "python", "code": "print('later')"}, "wait": False}
+        promised = service.ask("POST", "/sandbox/execs", body).json["exec_id"]
+        path = f"/sandbox/execs/{promised}"
+        kept = http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE_SECONDS)
+        assert exchange(kept, "GET", path, None, service.key, None).json["status"] == "queued"
+        service.process.send_signal(signal.SIGTERM)
+        _until_draining(kept, service)
+        events = exchange(kept, "GET", f"{path}/events", None, service.key, None).body.decode()
+        assert [line for line in events.splitlines() if line.startswith("event")] == ["event: status", "event: problem"]
+        assert '"reason":"draining"' in events
+        assert exchange(kept, "GET", path, None, service.key, None).json["status"] == "queued"
+        kept.close()
+        assert service.process.wait(PATIENCE_SECONDS) == 0
+        key = service.key
+    with serving(tmp_path) as service:
+        for _ in range(100):
+            seen = service.ask("GET", path, key=key).json
+            if seen["status"] not in ("queued", "running"):
+                break
+            time.sleep(0.05)
+        assert (seen["status"], seen["stdout"]) == ("succeeded", "later\n")
 
 
 def _until_draining(kept: http.client.HTTPConnection, service: Service) -> Answer:

@@ -218,6 +218,12 @@ def test_what_surrounds_a_body_counts_too(service: Service) -> None:
         ("GET", "/evidence/%00", 404, "not_found"),
         ("GET", "/evidence/%ff%fe", 404, "not_found"),
         ("GET", "/evidence/" + "a" * 1000, 404, "not_found"),
+        ("GET", "/%0a", 404, "not_found"),
+        ("GET", "/keys%0a", 404, "not_found"),
+        ("POST", "/keys%0A", 404, "not_found"),
+        ("GET", "/openapi.json%0a", 404, "not_found"),
+        ("GET", "/sandbox/health%0a", 404, "not_found"),
+        ("POST", "/mcp%0a", 404, "not_found"),
         ("GET", "/evidence?cursor=!!", 422, "invalid_request"),
         ("GET", "/evidence?cursor=AAAA", 422, "invalid_range"),
         ("GET", "/evidence?limit=0", 422, "invalid_request"),
@@ -233,6 +239,11 @@ def test_wrong_paths_methods_and_questions_are_problems(
     assert (answer.status, answer.reason) == (status, reason)
     if status == 405:
         assert answer.headers["allow"]
+
+
+def test_a_line_that_ends_a_path_is_part_of_it_without_a_key_too(service: Service) -> None:
+    assert service.ask("GET", "/sandbox/health", key=None).status == 200
+    assert service.ask("GET", "/sandbox/health%0a", key=None).reason == "no_key"
 
 
 def test_a_cursor_beyond_every_number_is_no_cursor(service: Service) -> None:

@@ -269,6 +269,32 @@ def test_cancels_of_anything_at_any_time_kill_only_what_they_name(wire: Wire, tm
     wire.works()
 
 
+def test_an_id_of_a_call_that_is_under_way_is_no_other_call(wire: Wire) -> None:
+    """Seen red: both were carried out, and a cancel reached the later one alone."""
+    for number in (7, "seven"):
+        wire.call("run_code", {"code": "import time; time.sleep(60)"}, number)
+        wire.request("ping", {}, number)
+        refused = wire.line()
+        assert (refused["id"], refused["error"]["code"]) == (None, -32600)  # what is under way has no answer yet
+        wire.raw(b'{"jsonrpc": "1.0", "id": %s, "method": "ping"}' % json.dumps(number).encode())
+        assert wire.answer(number)["error"]["code"] == -32600
+        wire.request("ping", {}, number)
+        assert wire.line()["id"] is None  # still under way, whatever came in between
+        wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+        wire.request("ping", {}, number)
+        while "error" in wire.line():  # until the run is gone
+            wire.request("ping", {}, number)
+        assert wire.ask("ping", {}, number)["result"] == {}  # and what was answered can be asked again
+    wire.works()
+
+
+def test_a_clients_own_answer_is_not_sent_back_to_it(shared: Wire) -> None:
+    shared.send({"jsonrpc": "2.0", "id": 99, "error": {"code": 1, "message": "no"}})
+    shared.request("ping", {}, "next")
+    assert shared.line()["id"] == "next"
+    shared.works()
+
+
 def test_a_flood_of_calls_is_refused_beyond_what_may_be_under_way(wire: Wire) -> None:
     for number in range(100):
         wire.call("run_code", {"code": "import time; time.sleep(3)"}, number)
@@ -285,23 +311,24 @@ def test_a_flood_of_calls_is_refused_beyond_what_may_be_under_way(wire: Wire) ->
 
 def test_whoever_does_not_read_is_not_read_from(wire: Wire) -> None:
     assert wire.process.stdin is not None
-    line = b'{"jsonrpc": "2.0", "id": "' + b"x" * 4000 + b'", "method": "ping"}\n'
+
+    def line(number: int) -> bytes:
+        return b'{"jsonrpc": "2.0", "id": "%06d' % number + b"x" * 3994 + b'", "method": "ping"}\n'
+
+    size = len(line(0))
     pipe = wire.process.stdin.fileno()
     os.set_blocking(pipe, False)
-    sent = bytearray()
+    sent = 0
     most = 64 << 20
-    data = memoryview(line * 16)
-    while len(sent) < most:
+    while sent < most:
         if not select.select([], [pipe], [], 2)[1]:
             break  # the server has stopped reading
-        written = os.write(pipe, data[len(sent) % len(line) :])
-        sent += bytes(written)
+        first, begun = divmod(sent, size)
+        sent += os.write(pipe, b"".join(map(line, range(first, first + 16)))[begun:])
     os.set_blocking(pipe, True)
-    assert len(sent) < most
-    os.write(pipe, line[len(sent) % len(line) :] if len(sent) % len(line) else b"\n")
-    asked = -(-len(sent) // len(line))
-    answered = 0
-    while answered < asked:
-        assert wire.line()["id"] == "x" * 4000
-        answered += 1
+    assert sent < most
+    last, begun = divmod(sent, size)
+    os.write(pipe, line(last)[begun:] if begun else b"\n")
+    asked = -(-sent // size)
+    assert sorted(int(wire.line()["id"][:6]) for _ in range(asked)) == list(range(asked))
     wire.works()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.command_line import told
@@ -85,3 +86,18 @@ def test_every_operation_says_who_may_call_and_how_it_refuses(service: Service) 
             for status, answer in operation["responses"].items():
                 if status.startswith(("4", "5")):
                     assert list(answer["content"]) == ["application/problem+json"], (method, path, status)
+
+
+def test_every_bound_is_written_as_readers_of_the_document_know_it(service: Service) -> None:
+    document = service.ask_socket("GET", "/openapi.json").json
+    unknown = {"gt", "ge", "lt", "le", "min_length", "max_length", "multiple_of"}
+    pending: list[Any] = [document["paths"], document["components"]]
+    while pending:
+        here = pending.pop()
+        if isinstance(here, dict):
+            assert not {name for name in unknown & here.keys() if not isinstance(here[name], dict)}, here
+            pending += here.values()
+        elif isinstance(here, list):
+            pending += here
+    idle = document["components"]["schemas"]["ProcessBody"]["properties"]["idle_timeout_ms"]["anyOf"][0]
+    assert (idle["type"], idle["minimum"]) == ("number", 1000)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -81,12 +82,12 @@ class Remote:
             RingfenceError: As the pipeline raises them; and what went wrong on the way to it.
         """
         asking = self._within(request)
-        told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
-        if isinstance(operation, CodeRun) and operation.process_id is not None:
-            return await self.wait(lambda stop: self._service.run_cell(operation, asking, told, stop))
-        if isinstance(operation, CodeRun):
-            return await self.wait(lambda stop: self._service.execute(operation, asking, told, stop))
-        outcome = await self.wait(lambda stop: self._service.perform(operation, asking, told, stop))
+        with _hearing(on_output) as told:
+            if isinstance(operation, CodeRun) and operation.process_id is not None:
+                return await self.wait(lambda stop: self._service.run_cell(operation, asking, told, stop))
+            if isinstance(operation, CodeRun):
+                return await self.wait(lambda stop: self._service.execute(operation, asking, told, stop))
+            outcome = await self.wait(lambda stop: self._service.perform(operation, asking, told, stop))
         self._note_space(operation, outcome)
         return outcome
 
@@ -161,8 +162,8 @@ class Remote:
         from ringfence.client.skills import invoke_skill
 
         asking = self._asking.within(request.limits)
-        told = None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
-        return await self.wait(lambda stop: invoke_skill(self._service, asking, skill_id, inputs, told, stop))
+        with _hearing(on_output) as told:
+            return await self.wait(lambda stop: invoke_skill(self._service, asking, skill_id, inputs, told, stop))
 
     async def wait(self, work: Callable[[Stop], _T]) -> _T:
         """Have a thread do what waits for the service; a cancelled task has it stopped, and waits until it has."""
@@ -172,11 +173,13 @@ class Remote:
         """Give the temporary space back that nobody has freed, and close the connections."""
         from ringfence.operation.brokered import TmpFree
 
-        while self._taken:
-            handle, asking = self._taken.popitem()
-            with suppress(RingfenceError):  # a service that is gone has given it back itself
-                await self.wait(partial(self._service.perform, TmpFree(handle), asking, None))
-        self._service.close()
+        try:
+            while self._taken:
+                handle, asking = self._taken.popitem()
+                with suppress(RingfenceError):  # a service that is gone has given it back itself
+                    await self.wait(partial(self._service.perform, TmpFree(handle), asking, None))
+        finally:
+            self._service.close()
 
     def _within(self, request: Request) -> Asking:
         return replace(
@@ -206,13 +209,45 @@ def connect(url: object, api_key: object = None, config: SandboxConfig | None = 
     Raises:
         InvalidRequest: The address or the key is none, or the configuration has what is the service's to say.
     """
+    if url is None:
+        fix = "pass url=… too, or leave out api_key"
+        raise InvalidRequest("api_key is for a service, and there is no url of one", reason="invalid_url", fix=fix)
     if config is not None:
         config.refuse_host_settings()
     return Remote(Service(Transport(parse_address(url), os.environ.get(KEY_VARIABLE) if api_key is None else api_key)))
 
 
+class _NotHeard(Exception):
+    """What a listener raised, on its way through the thread that waits for the service, which ends the run there."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+@contextmanager
+def _hearing(on_output: OnOutput | None) -> Iterator[OnOutput | None]:
+    """Give what tells a listener of the running loop from another thread, and raise what he raises."""
+    try:
+        yield None if on_output is None else _in_loop(asyncio.get_running_loop(), on_output)
+    except _NotHeard as failed:
+        raise failed.error from None
+
+
 def _in_loop(loop: asyncio.AbstractEventLoop, on_output: OnOutput) -> OnOutput:
     def tell(name: str, data: bytes) -> None:
-        loop.call_soon_threadsafe(on_output, name, data)
+        heard: Future[None] = Future()
+
+        def listen() -> None:
+            try:
+                on_output(name, data)
+            except Exception as error:  # noqa: BLE001  whatever it is, it is the caller's own to see
+                heard.set_exception(_NotHeard(error))
+            finally:
+                if not heard.done():
+                    heard.set_result(None)
+
+        loop.call_soon_threadsafe(listen)
+        heard.result()
 
     return tell

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import time
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from ringfence.facade import SandboxManager
     from ringfence.service.callers import Principal
+
+_log = logging.getLogger("ringfence.service")
 
 IDLE_SECONDS: Final = 900.0
 """How long a call that nobody ends and nobody uses stays open; then its grant is used up."""
@@ -78,13 +81,12 @@ class Calls:
         """End a call: its grant is used up, and its temporary space is gone; ending it again changes nothing."""
         held = self._open.pop((who.tenant, who.caller.subject_id, call_id), None)
         if held is not None:
-            await held.block.__aexit__(None, None, None)
+            await _leave(held)
 
     async def close(self) -> None:
         """End all of them."""
         while self._open:
-            _, held = self._open.popitem()
-            await held.block.__aexit__(None, None, None)
+            await self._forget(next(iter(self._open)))
 
     async def _begin(self, name: tuple[str, str, str], manager: SandboxManager, shown: GrantShown) -> _Open:
         if sum(tenant == name[0] for tenant, _, _ in self._open) >= MOST_OF_A_TENANT:
@@ -96,7 +98,8 @@ class Calls:
         try:
             held.manager.set_result(await block.__aenter__())
         except BaseException as error:
-            del self._open[name]
+            if self._open.get(name) is held:  # somebody may have ended it meanwhile
+                del self._open[name]
             held.manager.set_exception(error)
             held.manager.exception()  # whoever waits beside us hears of it; nobody has to
             raise
@@ -105,8 +108,23 @@ class Calls:
     async def _end_idle(self) -> None:
         latest = self._now() - IDLE_SECONDS
         for name in [name for name, held in self._open.items() if held.used < latest]:
-            held = self._open.pop(name)
-            await held.block.__aexit__(None, None, None)
+            await self._forget(name)
+
+    async def _forget(self, name: tuple[str, str, str]) -> None:
+        """End a call for whoever forgot it; how that went is no trouble of whoever asks now."""
+        held = self._open.pop(name, None)
+        if held is None:  # another request has ended it meanwhile
+            return
+        try:
+            await _leave(held)
+        except Exception as error:  # noqa: BLE001  logged; the others end too
+            _log.error("the call %s did not end well", name[2], exc_info=error)
+
+
+async def _leave(held: _Open) -> None:
+    await asyncio.wait([held.manager])  # a block is entered before it is left
+    if held.manager.exception() is None:
+        await held.block.__aexit__(None, None, None)
 
 
 def grant_shown(token: str | None, call_id: str | None) -> GrantShown | None:

@@ -10,7 +10,6 @@ import base64
 import contextlib
 import json
 from collections import deque
-from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 RING_BYTES: Final = 256 * 1024
@@ -106,18 +105,6 @@ class Ring:
         changed, self._changed = self._changed, None
         if changed is not None:
             changed.set()
-
-
-async def follow(ring: Ring, after: int = 0, *, heartbeat: float = HEARTBEAT_SECONDS) -> AsyncIterator[Event | None]:
-    """Yield the events after one, as they come, until nothing more will; None is a sign of life."""
-    while True:
-        for event in ring.after(after):
-            after = event.number
-            yield event
-        if ring.is_over and ring.last <= after:
-            return
-        if not await ring.wait(after, heartbeat):
-            yield None
 
 
 def forgotten(status: str, after: int) -> Ring:

@@ -47,7 +47,6 @@ class Answer(NamedTuple):
 
     view: View
     is_finished: bool
-    replayed: bool = False
 
 
 class Stream(NamedTuple):
@@ -129,10 +128,12 @@ class Execs:
         wait: bool = True,
         shown: GrantShown | None = None,
         gone: Callable[[], Awaitable[None]] | None = None,
+        again: Callable[[], None] | None = None,
     ) -> Answer:
         """Run what is asked for, and return how it ended, or where it stands when nobody wants to wait longer.
 
         `gone` returns when the caller has left. What has begun then goes on; what nobody was promised is withdrawn.
+        `again` is called when the key stands for an execution already, whose answer or refusal is then given again.
 
         Raises:
             Overloaded: The line is full; nothing was promised.
@@ -161,6 +162,8 @@ class Execs:
             del self._live[live.exec_id]
             if kept is None:
                 raise refusal or InternalError("there was room, and nothing was promised")
+            if again is not None:
+                again()
             return await self._again(who, kept, wait=wait)
         live.promised = True
         if self._takes_nothing():  # it is kept, and whoever serves next runs it
@@ -275,8 +278,8 @@ class Execs:
     async def close(self) -> None:
         """Take nothing more; let what runs end, or cancel it when that takes too long; leave promises for later."""
         self._is_closing = True
-        for live in [each for each in self._live.values() if each.status is Status.QUEUED]:
-            live.end()
+        for live in self._live.values():
+            live.leave_line()
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._drain_seconds)
@@ -320,7 +323,7 @@ class Execs:
             _log.error("%s failed", live.exec_id, exc_info=error)
             live.error = InternalError("the service failed at this execution")
         began = live.status is not Status.QUEUED
-        self._conclude(live)
+        self._conclude(live, waits=leave_promise)
         if live.promised and not leave_promise:
             await self._keep_ending(live, began=began)
         self._ended += 1
@@ -351,14 +354,15 @@ class Execs:
             raise InternalError("this queue takes no grants")
         return await self._manager_under(live.who, live.shown, live.form)
 
-    def _conclude(self, live: Live) -> None:
-        if live.result is not None:
-            live.status = live.result.status
-        else:
-            live.status = exec_views.status_of(live.error)
-        live.ring.status(str(live.status))
+    def _conclude(self, live: Live, *, waits: bool) -> None:
+        """Tell whoever follows it how it ended; one that `waits` for the service to start again has not ended."""
+        if not waits:
+            live.status = exec_views.status_of(live.error) if live.result is None else live.result.status
+            live.ring.status(str(live.status))
         live.ring.end()
-        self._recent.keep(live.exec_id, live.who.tenant, live.ring, live.result, live.error, live.form.project_id)
+        self._recent.keep(
+            live.exec_id, live.who.tenant, live.ring, live.result, live.error, live.form.project_id, waits=waits
+        )
         del self._live[live.exec_id]
         live.finished.set_result(None)
 
@@ -396,14 +400,14 @@ class Execs:
         live = self._live.get(kept.exec_id)
         if live is not None:
             if not wait:
-                return Answer(live.view, is_finished=False, replayed=True)
-            return (await self._wait(live, None))._replace(replayed=True)
+                return Answer(live.view, is_finished=False)
+            return await self._wait(live, None)
         recent = self._recent.find(kept.exec_id)
         error = promises.error_in(kept) if recent is None else recent.error
         if error is not None and wait:
             raise error
         view = await asyncio.to_thread(self._lookup.view, who, kept.exec_id)
-        return Answer(exec_views.answer_of(view), is_finished=view["status"] not in LIVE, replayed=True)
+        return Answer(exec_views.answer_of(view), is_finished=view["status"] not in LIVE)
 
     async def _keep_ending(self, live: Live, *, began: bool) -> None:
         """Forget the request; how it ended is in the journal, unless it never got that far."""

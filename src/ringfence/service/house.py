@@ -7,6 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError
 from ringfence.evidence.correlation import UNKNOWN, Correlation
 from ringfence.facade import SandboxManager
+from ringfence.finishing import all_finished
 from ringfence.identifiers import TimeOrdered
 from ringfence.service.calls import Calls
 from ringfence.service.keys import ApiKeys
@@ -177,10 +179,12 @@ class House:
         self.begin_draining()
         if self.opened:
             self.opened = False
-            await self.calls.close()
-            await asyncio.to_thread(self.readers.close)
-            await self.manager.cleanup()
-            await asyncio.to_thread(self.database.close)
+            await all_finished(
+                self.calls.close,
+                partial(asyncio.to_thread, self.readers.close),
+                self.manager.cleanup,
+                partial(asyncio.to_thread, self.database.close),
+            )
 
 
 def open_house(home: Path, settings: ServiceSettings, *, execs: Any = None, skills: Any = None) -> House:

@@ -56,6 +56,16 @@ class Live:
             asyncio.get_running_loop().call_soon(self.task.cancel)
         self.is_ending = True
 
+    def leave_line(self) -> None:
+        """Cancel its task as `end` does, unless its turn has come by then: what runs is let run."""
+
+        def leave() -> None:
+            if self.status is Status.QUEUED and self.task is not None and not self.is_ending:
+                self.is_ending = True
+                self.task.cancel()
+
+        asyncio.get_running_loop().call_soon(leave)
+
     def was_left(self, leaving: asyncio.Future[None]) -> None:
         """Be told that whoever waits for it has left, or got his answer."""
         if self.status is Status.QUEUED and not leaving.cancelled():

@@ -7,6 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ringfence.dataclass import dataclass, field
+from ringfence.evidence.projections.exec_row import COLUMNS
+from ringfence.outcome import Status
 from ringfence.service import exec_views
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ _EACH: Final = 2048  # about what an entry costs beside what it holds
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One execution that is over."""
+    """One execution that is over, or was left waiting by a service that ends."""
 
     tenant: str
     ring: Ring
@@ -29,9 +31,13 @@ class Kept:
     """Of a run that left no files, and so can be read nowhere else."""
     error: RingfenceError | None
     size: int
+    waits: bool = False
+    """Whether it is still promised, and begins when the service starts again."""
 
     def view(self, exec_id: str) -> exec_views.View:
         """Return what there is to say of it; asked for what its records do not hold."""
+        if self.waits:
+            return {**dict.fromkeys(COLUMNS), **exec_views.unfinished(self.tenant, None, exec_id, Status.QUEUED)}
         if self.result is not None:
             return exec_views.finished(self.tenant, None, self.result)
         status = exec_views.status_of(self.error)
@@ -71,6 +77,8 @@ class Recent:
         result: ExecutionResult | None,
         error: RingfenceError | None,
         project_id: str | None,
+        *,
+        waits: bool = False,
     ) -> None:
         """Keep what ended, and let go of the oldest for it; what its project has need not be here too."""
         own = result if result is not None and (project_id is None or not result.sandbox_id) else None
@@ -78,7 +86,7 @@ class Recent:
         with self._turn:
             if size > self._most_bytes:
                 return
-            self._kept[exec_id] = Kept(tenant, ring, own, error, size)
+            self._kept[exec_id] = Kept(tenant, ring, own, error, size, waits)
             share = self._tenants.setdefault(tenant, _Share())
             share.size += size
             share.exec_ids.append(exec_id)

@@ -54,7 +54,7 @@ def test_what_only_the_service_can_say_is_refused_beside_an_address(more: dict[s
 
 
 def test_a_key_without_an_address_is_a_mistake() -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest, match="api_key is for a service"):
         SandboxManager(api_key="rfk_x")
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringfence.interfaces.http.event_stream import EventStream
 from ringfence.service import events
-from ringfence.service.events import Event, Ring, follow, forgotten
+from ringfence.service.events import Event, Ring, forgotten
+from ringfence.service.execs import Stream
 
 CHUNKS = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_size=60)), max_size=40)
 
@@ -71,28 +76,65 @@ def test_a_number_that_never_was_has_nothing_after_it() -> None:
 
 
 async def test_who_follows_is_woken_by_what_happens_and_by_the_end() -> None:
-    ring = Ring()
-    following = asyncio.ensure_future(_collected(ring))
+    ring, client = Ring(), Client()
+    following = asyncio.ensure_future(client.follow(ring))
     await asyncio.sleep(0)
     ring.status("running")
     await asyncio.sleep(0)
     ring.output("stdout", b"x")
     ring.end()
-    assert [event.name for event in await following] == ["status", "output"]
+    await following
+    assert client.heard() == [(1, "status"), (2, "output"), (3, "result")]
 
 
 async def test_silence_is_broken_by_signs_of_life() -> None:
-    ring = Ring()
-    stream = follow(ring, heartbeat=0.001)
-    assert await anext(stream) is None
+    ring, client = Ring(), Client()
+    following = asyncio.ensure_future(client.follow(ring, heartbeat=0.001))
+    await client.sees_life.wait()
     ring.end()
-    assert [event async for event in stream if event is not None] == []
+    await following
+    assert client.heard() == [(1, "result")]
 
 
 async def test_of_what_is_forgotten_all_is_said_to_be_lost() -> None:
-    found = [event async for event in follow(forgotten("succeeded", 41), 41) if event is not None]
-    assert [(event.number, event.name) for event in found] == [(42, "lost"), (43, "status")]
+    client = Client()
+    await client.follow(forgotten("succeeded", 41), 41)
+    assert client.heard() == [(42, "lost"), (43, "status"), (44, "result")]
 
 
-async def _collected(ring: Ring) -> list[Event]:
-    return [event async for event in follow(ring) if event is not None]
+async def test_nothing_is_told_to_whoever_has_left() -> None:
+    ring, client = Ring(), Client()
+    following = asyncio.ensure_future(client.follow(ring, heartbeat=0.001))
+    client.leaves.set()
+    await following
+    assert client.heard() == []
+
+
+class Client:
+    """The other end of a stream of events, and what came over it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.sees_life = asyncio.Event()
+        self.leaves = asyncio.Event()
+
+    async def follow(self, ring: Ring, after: int = 0, heartbeat: float = 15.0) -> None:
+        async def conclusion() -> dict[str, Any]:
+            return {"status": "succeeded"}
+
+        stream = EventStream(Stream(ring, conclusion), after, is_ending=lambda: False, heartbeat=heartbeat)
+        await stream({"type": "http"}, self._receive, self._send)
+
+    def heard(self) -> list[tuple[int, str]]:
+        return [
+            (int(number), name) for number, name in re.findall(r"^id: (\d+)\nevent: (\w+)$", self.text, re.MULTILINE)
+        ]
+
+    async def _receive(self) -> dict[str, Any]:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        self.text += message.get("body", b"").decode()
+        if ": still here" in self.text:
+            self.sees_life.set()

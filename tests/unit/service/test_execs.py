@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from ringfence.authority.policy import BUILT_IN
 from ringfence.clock import SystemClock
 from ringfence.database.port import Database
 from ringfence.database.sqlite import SqliteDatabase
-from ringfence.errors import Denied, InvalidRequest, Overloaded, RingfenceError, Unavailable
+from ringfence.errors import Denied, ExecutionFailed, InvalidRequest, Overloaded, RingfenceError, Unavailable
 from ringfence.evidence.correlation import Correlation
 from ringfence.evidence.records import Members
 from ringfence.facade import ExecutionRequest
@@ -30,7 +32,6 @@ from ringfence.outcome import ExecutionResult, OnOutput, Outcome, Status
 from ringfence.ports import ExecCtx
 from ringfence.service.admission import Caps
 from ringfence.service.callers import Access, Principal
-from ringfence.service.events import follow
 from ringfence.service.exec_finder import Finder, Question, read_cursor, write_cursor
 from ringfence.service.exec_form import ExecForm, read_exec
 from ringfence.service.exec_store import KEPT_MS, ExecStore, Promised, key_digest
@@ -67,6 +68,8 @@ class Box:
         try:
             if operation.code.startswith("wait"):
                 await self.gate(operation.code).wait()
+            if operation.code == "break":
+                raise OSError(errno.EMFILE, "Too many open files")
             output = operation.code.encode()
             if ctx.on_output is not None:
                 ctx.on_output("stdout", output)
@@ -261,9 +264,10 @@ async def test_a_refusal_is_raised_to_who_waits_and_shown_to_who_does_not(tmp_pa
 
 async def test_a_key_stands_for_one_execution(tmp_path: Path) -> None:
     async with house(tmp_path) as served:
-        first = await served.execs.submit(ANNA, form(), key="k")
-        again = await served.execs.submit(ANNA, form(), key="k")
-        assert again.replayed
+        told: list[str] = []
+        first = await served.execs.submit(ANNA, form(), key="k", again=lambda: told.append("first"))
+        again = await served.execs.submit(ANNA, form(), key="k", again=lambda: told.append("again"))
+        assert told == ["again"]
         assert again.view["exec_id"] == first.view["exec_id"]
         assert served.box.started == ["print(1)"]
         assert again.view.keys() == first.view.keys()
@@ -271,12 +275,14 @@ async def test_a_key_stands_for_one_execution(tmp_path: Path) -> None:
 
 async def test_both_who_ask_at_once_under_one_key_get_the_same(tmp_path: Path) -> None:
     async with house(tmp_path) as served:
-        asked = [asyncio.ensure_future(served.execs.submit(ANNA, form("wait 1"), key="k")) for _ in range(8)]
+        told: list[None] = []
+        submit = partial(served.execs.submit, ANNA, form("wait 1"), key="k", again=lambda: told.append(None))
+        asked = [asyncio.ensure_future(submit()) for _ in range(8)]
         await until(lambda: served.box.started)
         served.box.gate("wait 1").set()
         answers = await asyncio.gather(*asked)
         assert len({answer.view["exec_id"] for answer in answers}) == 1
-        assert sorted(answer.replayed for answer in answers) == [False] + [True] * 7
+        assert len(told) == 7
         assert served.box.started == ["wait 1"]
 
 
@@ -306,12 +312,12 @@ async def test_keys_of_two_tenants_do_not_know_each_other(tmp_path: Path) -> Non
 
 async def test_a_refusal_under_a_key_is_the_same_refusal_again(tmp_path: Path) -> None:
     async with house(tmp_path) as served:
-        told = []
+        told, again = [], []
         for _ in range(2):
             with pytest.raises(RingfenceError) as refused:
-                await served.execs.submit(ANNA, form("refuse"), key="k")
+                await served.execs.submit(ANNA, form("refuse"), key="k", again=lambda: again.append(True))
             told.append((type(refused.value), str(refused.value), refused.value.reason))
-        assert told[0] == told[1]
+        assert (told[0], again) == (told[1], [True])
     async with house(tmp_path) as served:
         with pytest.raises(Denied, match="not for you"):
             await served.execs.submit(ANNA, form("refuse"), key="k")
@@ -450,6 +456,21 @@ async def test_nobody_is_kept_waiting_for_ever(tmp_path: Path) -> None:
         served.box.gate("wait 1").set()
 
 
+async def test_what_gets_its_turn_in_the_moment_in_which_the_service_ends_runs_to_its_end(tmp_path: Path) -> None:
+    async with house(tmp_path, caps=Caps(instance=1)) as served:
+        first = (await served.execs.submit(ANNA, form("wait 1"), wait=False)).view["exec_id"]
+        await until(lambda: "wait 1" in served.box.started)
+        second = (await served.execs.submit(ANNA, form("print(2)"), wait=False)).view["exec_id"]
+        turn, live = served.execs._live[first].turn, served.execs._live[second]
+        assert turn is not None
+        await asyncio.sleep(0)
+        ending = asyncio.ensure_future(served.execs.close())
+        served.execs._admission.leave(turn)
+        served.box.gate("wait 1").set()
+        await ending
+        assert live.status is Status.SUCCEEDED
+
+
 # --- lists ---
 
 
@@ -495,6 +516,15 @@ def test_what_is_no_cursor_is_refused(text: str) -> None:
     assert refused.value.reason == "invalid_range"
 
 
+async def test_what_breaks_under_an_execution_is_told_as_it_is_on_record(tmp_path: Path) -> None:
+    async with house(tmp_path) as served:
+        with pytest.raises(ExecutionFailed) as failed:
+            await served.execs.submit(ANNA, form("break"))
+        (line,) = (await served.execs.list(Question("acme", {}))).items
+        assert (line["status"], line["error_code"], line["reason"]) == ("error", failed.value.code, failed.value.reason)
+        assert line["evidence_id"] == failed.value.details["evidence_id"]
+
+
 # --- events ---
 
 
@@ -502,19 +532,18 @@ async def test_events_tell_states_and_output_and_are_there_again_from_any_number
     async with house(tmp_path) as served:
         asked = (await served.execs.submit(ANNA, form("wait 1"), wait=False)).view["exec_id"]
         stream = await served.execs.events(ANNA, asked)
-        following = asyncio.ensure_future(collect(stream.ring))
         await until(lambda: served.box.started)
         served.box.gate("wait 1").set()
-        events = await following
+        concluded = await stream.conclusion()
+        events = stream.ring.after(0)
         assert [(event.number, event.name) for event in events] == [
             (1, "status"), (2, "status"), (3, "output"), (4, "status"),
         ]  # fmt: skip
         assert json.loads(events[2].data)["text"] == "wait 1"
-        concluded = await stream.conclusion()
         assert isinstance(concluded, dict)
         assert concluded["status"] == "succeeded"
         again = await served.execs.events(ANNA, asked)
-        assert [event.number for event in await collect(again.ring, 2)] == [3, 4]
+        assert [event.number for event in again.ring.after(2)] == [3, 4]
 
 
 async def test_events_of_what_ended_long_ago_say_that_they_are_lost(tmp_path: Path) -> None:
@@ -522,16 +551,12 @@ async def test_events_of_what_ended_long_ago_say_that_they_are_lost(tmp_path: Pa
         asked = (await served.execs.submit(ANNA, form())).view["exec_id"]
     async with house(tmp_path) as served:
         stream = await served.execs.events(ANNA, asked, 7)
-        events = await collect(stream.ring, 7)
+        events = stream.ring.after(7)
         assert [event.name for event in events] == ["lost", "status"]
         assert [event.number for event in events] == [8, 9]
         concluded = await stream.conclusion()
         assert isinstance(concluded, dict)
         assert concluded["status"] == "succeeded"
-
-
-async def collect(ring: Any, after: int = 0) -> list[Any]:
-    return [event async for event in follow(ring, after) if event is not None]
 
 
 def rows(database: Database) -> int:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from ringfence.operation import MAX_CODE_BYTES, MAX_INPUT_FILES
 from ringfence.operation.code import MAX_DOMAINS
+from ringfence.service.exec_finder import MOST_PER_PAGE
 
 _MOST_ARGUMENTS = 1024
 _MOST_VARIABLES = 1024
@@ -20,7 +21,12 @@ _NONE: Any = ()
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=128 * 1024)]
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-Number = Annotated[int | float, Field(gt=0, lt=2**53)]
+# of one that is either, the framework would write down its bounds in words that no reader of the document knows
+Number = Annotated[
+    int | float,
+    Field(gt=0, lt=2**53),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 2**53}),
+]
 Stand = Literal["queued", "running", "succeeded", "failed", "timed_out", "killed", "cancelled", "denied", "error"]
 
 
@@ -150,7 +156,7 @@ class Filters(BaseModel):
     space_id: Name | None = None
     turn_id: Name | None = None
     status: Stand | None = None
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_PER_PAGE)] = 50
     cursor: Annotated[str, StringConstraints(max_length=256)] | None = None
 
 

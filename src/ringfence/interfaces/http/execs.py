@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -11,13 +12,14 @@ from fastapi import Body, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ringfence.errors import InternalError, InvalidRequest, Unavailable
+from ringfence.errors import InternalError, InvalidRequest, RingfenceError, Unavailable
 from ringfence.interfaces.http.calls import grant_of
 from ringfence.interfaces.http.door import allowed, house_of
 from ringfence.interfaces.http.event_stream import EVENT_SCHEMA, EventStream
 from ringfence.interfaces.http.exec_models import ArtifactList, ExecBody, ExecPage, ExecView, Filters
 from ringfence.interfaces.http.headers import all_of, first_of
 from ringfence.interfaces.http.once import read_key
+from ringfence.interfaces.http.problem import answer as problem_answer
 from ringfence.interfaces.http.problem import documented
 from ringfence.interfaces.http.routes import Router
 from ringfence.service.callers import Access, Principal
@@ -74,10 +76,15 @@ async def run(
 
     # all of them: of two, somebody before us may have gone by the other
     key = read_key(() if idempotency_key is None else all_of(request.scope, b"idempotency-key"))
-    answer = await execs.submit(who, form, key=key, wait=body.wait, shown=shown, gone=gone)
-    headers = {"Location": f"/sandbox/execs/{answer.view['exec_id']}"}
-    if answer.replayed:
-        headers["Idempotency-Replayed"] = "true"
+    headers: dict[str, str] = {}
+    again = partial(headers.update, {"Idempotency-Replayed": "true"})
+    try:
+        answer = await execs.submit(who, form, key=key, wait=body.wait, shown=shown, gone=gone, again=again)
+    except RingfenceError as refused:
+        problem = await problem_answer(request, refused)
+        problem.headers.update(headers)
+        return problem
+    headers["Location"] = f"/sandbox/execs/{answer.view['exec_id']}"
     return as_json(answer.view, 201 if answer.is_finished else 202, headers)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ringfence.errors import Denied, RingfenceError, Unavailable
+from ringfence.errors import Denied, InvalidRequest, RingfenceError, Unavailable
 from ringfence.interfaces.http.aio import key as aio
 from ringfence.interfaces.http.calls import refuse_grant_elsewhere
 from ringfence.interfaces.http.door import house_of, no_key
@@ -56,6 +56,7 @@ class Gate:
                     receive, send = lasting.receive, lasting.send
             if known is None and scope["path"] not in OPEN_PATHS:
                 raise no_key()
+            _require_one_line(scope["path"])
             refuse_grant_elsewhere(connection)
             is_work = scope.get("method", "GET") not in _READING
             if house.draining and is_work:
@@ -93,6 +94,16 @@ def _key(connection: HTTPConnection) -> str | None:
     scheme, _, key = given[0].partition(" ")
     # of two nobody can say which one is meant
     return key.strip() if scheme.lower() == "bearer" and len(given) == 1 else ""
+
+
+def _require_one_line(path: str) -> None:
+    """Refuse a path with a line end: the framework finds `/keys` under `/keys%0a`, and nobody else on the way does.
+
+    Raises:
+        InvalidRequest: It has one.
+    """
+    if "\n" in path:
+        raise InvalidRequest("there is nothing of this name", reason="not_found")
 
 
 async def _is_valid(house: House, key: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from ringfence.interfaces.http.exec_models import ExecSpec, FileContent, Name, Number, Overrides, References, TaskRef
 from ringfence.operation import MAX_CODE_BYTES, MAX_INPUT_FILES
@@ -13,6 +13,12 @@ from ringfence.processes.running import MOST_READ, MOST_SENT
 
 MOST_WAIT_MS = 30_000
 Offset = Annotated[int, Field(ge=0, lt=2**53)]
+_LEAST_IDLE_MS = 1000
+_Idle = Annotated[
+    int | float,
+    Field(ge=_LEAST_IDLE_MS, lt=2**53),
+    WithJsonSchema({"type": "number", "minimum": _LEAST_IDLE_MS, "exclusiveMaximum": 2**53}),
+]
 _Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -44,7 +50,7 @@ class ProcessBody(_Strict):
     correlation: References | None = None
     ephemeral: bool = False
     terminal: Size | None = Field(None, description="A terminal of this size instead of pipes")
-    idle_timeout_ms: Number | None = Field(None, description="Ended after so long without output and input")
+    idle_timeout_ms: _Idle | None = Field(None, description="Ended after so long without output and input")
     ports: Annotated[list[_Port], Field(max_length=MAX_PORTS)] = []
     wait_ms: Annotated[int, Field(ge=0, le=MOST_WAIT_MS)] = Field(
         500, description="How long the answer waits for the first output"

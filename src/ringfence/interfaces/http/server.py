@@ -74,8 +74,10 @@ async def serve(
     finally:
         for signum in _ENDING:
             loop.remove_signal_handler(signum)
-        await app.state.mcp.close()
-        await house.close()
+        try:
+            await app.state.mcp.close()
+        finally:
+            await house.close()
 
 
 def _config(house: House, app: FastAPI) -> uvicorn.Config:

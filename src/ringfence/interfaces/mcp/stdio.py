@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -25,6 +25,9 @@ from mcp_types.jsonrpc import (
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
@@ -71,10 +74,11 @@ async def connected(wire: Wire) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     arrived_in, arrived = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     leaving, leaving_out = anyio.create_memory_object_stream[SessionMessage](0)
     sink = _Sink(wire.sink)
+    under_way: set[RequestId] = set()
     written = anyio.Event()
     async with anyio.create_task_group() as both:
-        both.start_soon(_read, wire.source, arrived_in, leaving.clone(), sink)
-        both.start_soon(_write, sink, leaving_out, written)
+        both.start_soon(_read, wire.source, arrived_in, leaving.clone(), sink, under_way)
+        both.start_soon(_write, sink, leaving_out, written, under_way)
         try:
             yield arrived, leaving
             await leaving.aclose()
@@ -89,6 +93,7 @@ async def _read(
     arrived: MemoryObjectSendStream[SessionMessage | Exception],
     leaving: Outgoing,
     sink: _Sink,
+    under_way: set[RequestId],
 ) -> None:
     async with arrived, leaving:
         async for line in _lines(source):
@@ -96,10 +101,29 @@ async def _read(
                 continue
             await sink.drained(leaving)
             message = _message(line)
-            if isinstance(message, JSONRPCError):
+            if isinstance(message, JSONRPCRequest) and message.id in under_way:
+                # without the id, which stands for the one that has no answer yet
+                message = _refused(INVALID_REQUEST, "a request with this id is under way")
+            if isinstance(message, _Refusal):
                 await leaving.send(SessionMessage(message))
+            elif isinstance(message, JSONRPCRequest):
+                await arrived.send(_request(message, under_way))
             else:
                 await arrived.send(SessionMessage(message))
+
+
+def _request(request: JSONRPCRequest, under_way: set[RequestId]) -> SessionMessage:
+    """Return a request for the server, under way from now on until it is answered or has ended without an answer."""
+
+    async def unanswered() -> None:
+        under_way.discard(request.id)
+
+    under_way.add(request.id)
+    return SessionMessage(request, ServerMessageMetadata(on_request_unanswered=unanswered))
+
+
+class _Refusal(JSONRPCError):
+    """What we answer a line with: it ends no request, and what a client answers with is none."""
 
 
 def _message(line: bytes | None) -> JSONRPCMessage:
@@ -125,9 +149,9 @@ def _message(line: bytes | None) -> JSONRPCMessage:
     return message
 
 
-def _refused(code: int, message: str, request_id: Any = None) -> JSONRPCError:
+def _refused(code: int, message: str, request_id: Any = None) -> _Refusal:
     known = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
-    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=message))
+    return _Refusal(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=message))
 
 
 async def _lines(source: int) -> AsyncIterator[bytes | None]:
@@ -170,9 +194,16 @@ async def _chunks(source: int) -> AsyncIterator[bytes]:
         asked.put(None)
 
 
-async def _write(sink: _Sink, leaving: MemoryObjectReceiveStream[SessionMessage], written: anyio.Event) -> None:
+async def _write(
+    sink: _Sink,
+    leaving: MemoryObjectReceiveStream[SessionMessage],
+    written: anyio.Event,
+    under_way: set[RequestId],
+) -> None:
     async with leaving:
         async for each in leaving:
+            if isinstance(each.message, JSONRPCResponse | JSONRPCError) and not isinstance(each.message, _Refusal):
+                under_way.discard(each.message.id)  # before the client can know
             text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
             await sink.write(text.encode("utf-8", "backslashreplace") + b"\n")
     written.set()
