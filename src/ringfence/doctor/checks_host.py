@@ -36,6 +36,9 @@ def limits_can_be_enforced(facts: Facts) -> Finding:
 
 
 def _delegation(facts: Facts) -> str:
+    # systemd delegates no controller of v1 to a user, and no container has to be started anew
+    if facts.cgroups.kind == "v1" and facts.uid != 0 and not facts.cgroups.read_only:
+        return fixes.CGROUP_V1_BY_HAND
     if facts.inside in fixes.CGROUP_IN_CONTAINER:
         return fixes.CGROUP_IN_CONTAINER[facts.inside]
     if not facts.systemd:

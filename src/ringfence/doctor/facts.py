@@ -37,6 +37,8 @@ class Cgroups:
     path: str = ""
     controllers: frozenset[str] = frozenset()
     writable: bool = False
+    read_only: bool = False
+    """Whether it is mounted so, by whoever started the container around this process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,10 @@ CGROUP_BY_HAND = (
     "&& echo $$ | sudo tee /sys/fs/cgroup/ringfence/cgroup.procs"
 )
 
+CGROUP_V1_BY_HAND = (
+    "for each in cpu cpuacct memory pids; do own=/sys/fs/cgroup/$each/ringfence && sudo mkdir -p $own && "
+    'sudo chown "$(id -u)" $own $own/cgroup.procs && echo $$ | sudo tee $own/cgroup.procs; done'
+)
 
 CGROUP_IN_CONTAINER = {
     "docker": (

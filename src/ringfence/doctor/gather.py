@@ -144,11 +144,18 @@ def cgroups(root: Path) -> Cgroups:
     v1 = {name: place for name, place in places.items() if place is not None}
     if "memory" in v1:
         usable = frozenset(name for name, place in v1.items() if os.access(place, os.W_OK))
-        return Cgroups("v1", str(v1["memory"]), usable, "memory" in usable)
+        return Cgroups("v1", str(v1["memory"]), usable, "memory" in usable, _is_read_only(v1["memory"]))
     if v2 is not None:
         found = frozenset((_read(v2 / "cgroup.controllers") or "").split())
         return Cgroups("v2", str(v2), found, os.access(v2, os.W_OK))
     return Cgroups()
+
+
+def _is_read_only(place: Path) -> bool:
+    try:
+        return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _cgroup_mounts(root: Path) -> dict[str, tuple[str, str]]:

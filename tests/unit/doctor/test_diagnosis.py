@@ -162,6 +162,17 @@ def test_without_delegation_the_limits_warn_with_the_systemd_command() -> None:
     assert "loginctl enable-linger" in (found.fix or "")
 
 
+@pytest.mark.parametrize("inside", [None, "docker"])
+def test_where_v1_is_only_somebody_elses_its_directories_are_to_be_given_away(inside: str | None) -> None:
+    foreign = Cgroups("v1", "/sys/fs/cgroup/memory", frozenset())
+    fix = finding(replace(GOOD, cgroups=foreign, inside=inside, uid=1000), "cgroup").fix or ""
+    assert "sudo chown" in fix
+    assert "subtree_control" not in fix
+    mounted_so = replace(foreign, read_only=True)
+    fix = finding(replace(GOOD, cgroups=mounted_so, inside="docker", uid=1000), "cgroup").fix or ""
+    assert "read-only" in fix
+
+
 def test_delegation_without_memory_is_not_enough() -> None:
     partly = Cgroups("v2", "/x", frozenset({"pids"}), writable=True)
     found = finding(replace(GOOD, cgroups=partly), "cgroup")
