@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ringfence.dataclass import replace
@@ -14,6 +12,8 @@ from ringfence.operation import IN_A_BOX
 from ringfence.outcome import BrokerOutcome
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from ringfence.operation.form import Operation
     from ringfence.outcome import OnOutput, Outcome
     from ringfence.ports import ExecCtx, Executor
@@ -36,19 +36,27 @@ class Heard:
             raise
 
 
-@contextmanager
-def failing_as_ours(step: str) -> Iterator[None]:
-    """Take whatever breaks in the block, around an executor, for a failure of ours.
+class FailingAsOurs:
+    """Takes whatever breaks in a `with` block around an executor for a failure of ours, and shows nothing of it.
 
-    Raises:
-        InternalError: Something was raised that should not have been; nothing of that is shown.
+    No generator: every run goes through two of these.
     """
-    try:
-        yield
-    except RingfenceError:
-        raise
-    except Exception as error:
-        raise InternalError(f"{step} failed: {type(error).__name__}") from error
+
+    def __init__(self, step: str) -> None:
+        """Name what is tried, for the error."""
+        self._step = step
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        """Let through what may be raised there.
+
+        Raises:
+            InternalError: Something was raised that should not have been.
+        """
+        if isinstance(error, Exception) and not isinstance(error, RingfenceError):
+            raise InternalError(f"{self._step} failed: {type(error).__name__}") from error
 
 
 async def carried_out(executor: Executor[Any, Any], ctx: ExecCtx, operation: Operation) -> Outcome:

@@ -32,7 +32,7 @@ from ringfence.guard.policy_guard import PolicyGuard, isolation_for
 from ringfence.interrupted import Interrupted
 from ringfence.operation import CodeRun
 from ringfence.orchestrator.beginning import Beginning
-from ringfence.orchestrator.carrying import Heard, carried_out, failing_as_ours
+from ringfence.orchestrator.carrying import FailingAsOurs, Heard, carried_out
 from ringfence.orchestrator.standing import NOT_ASKED, Standing
 from ringfence.outcome import BrokerOutcome, ExecutionResult, OnOutput, Outcome, Status
 from ringfence.ports import Clock, EvidenceSink, ExecCtx, Executor, Identifiers, Keep, StillGranted, Taints
@@ -290,7 +290,7 @@ class Orchestrator:
                 reason="executor_disabled",
                 domain=domain,
             )
-        with failing_as_ours(f"{domain}: making its executor"):
+        with FailingAsOurs(f"{domain}: making its executor"):
             return maker()
 
     async def _recorded(
@@ -305,7 +305,7 @@ class Orchestrator:
         begun = beginning.members
         metering: Metering | None = None
         try:
-            with failing_as_ours("admission"):
+            with FailingAsOurs("admission"):
                 metering = self._metering(ctx.profile, operation, begun)
                 if metering is not None:
                     await beginning.write()  # what a budget refuses is on record

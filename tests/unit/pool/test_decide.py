@@ -140,13 +140,20 @@ def test_what_a_crowd_left_parked_takes_the_place_of_those_who_run() -> None:
     assert next_step(state, policy, NOW) == ShelfStep(start=10)
 
 
-@given(states(), policies())
-def test_a_shelf_is_low_only_when_less_than_half_of_what_may_be_parked_is_there(
-    state: ShelfState, policy: PoolPolicy
+@given(st.integers(0, 80), st.integers(0, 80), st.integers(0, 80))
+def test_a_shelf_is_low_when_less_than_half_of_what_should_be_parked_is_there(
+    parked: int, recent_peak: int, most: int
 ) -> None:
-    if is_low(state, policy):
-        assert len(state.parked_at) * 2 < most_idle(state, policy)
-        assert len(state.parked_at) * 2 < state.recent_peak
+    should_be = min(recent_peak, most)
+    assert not is_low(parked, recent_peak, most) or parked * 2 < should_be
+    assert is_low(parked, recent_peak, most) or (parked + 1) * 2 > should_be
+
+
+def test_only_the_default_shelf_of_workers_that_share_their_memory_may_have_a_crowds_reserve() -> None:
+    policy = PoolPolicy(max_idle=10, crowd_idle=64)
+    assert most_idle(policy, always_ready=True, shares_memory=True) == 64
+    for always_ready, shares_memory in ((False, True), (True, False), (False, False)):
+        assert most_idle(policy, always_ready=always_ready, shares_memory=shares_memory) == 10
 
 
 @given(policies(), st.integers(0, 2**40), st.integers(0, 2**20))

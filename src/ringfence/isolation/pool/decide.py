@@ -68,20 +68,24 @@ def idle_target(state: ShelfState, policy: PoolPolicy, now: float) -> int:
     if _calm(state, policy, now):
         return min(policy.min_idle, policy.max_idle) if state.always_ready else 0
     floor = policy.min_idle if state.always_ready else 1
-    return min(most_idle(state, policy), max(floor, state.recent_peak))
+    most = most_idle(policy, always_ready=state.always_ready, shares_memory=state.shares_memory)
+    return min(most, max(floor, state.recent_peak))
 
 
-def most_idle(state: ShelfState, policy: PoolPolicy) -> int:
+def most_idle(policy: PoolPolicy, *, always_ready: bool, shares_memory: bool) -> int:
     """Return how many of a shelf may ever be parked.
 
     Only the default shelf may have many: there is one, while sessions and packages bring shelves without number.
     """
-    return policy.crowd_idle if state.always_ready and state.shares_memory else policy.max_idle
+    return policy.crowd_idle if always_ready and shares_memory else policy.max_idle
 
 
-def is_low(state: ShelfState, policy: PoolPolicy) -> bool:
-    """Whether less than half of what should be parked is left; otherwise a refill waits for the runs it would slow."""
-    return len(state.parked_at) * 2 + 1 < min(most_idle(state, policy), state.recent_peak)
+def is_low(parked: int, recent_peak: int, most: int) -> bool:
+    """Whether less than half of what should be parked is left; otherwise a refill waits for the runs it would slow.
+
+    Of numbers alone: every run asks.
+    """
+    return parked * 2 + 1 < min(most, recent_peak)
 
 
 def affordable(policy: PoolPolicy, *, memory_bytes: int, descriptors: int) -> PoolPolicy:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.dataclass import dataclass, field
 from ringfence.errors import InternalError, IsolationUnavailable, RingfenceError
-from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, is_low, next_step
+from ringfence.isolation.pool.decide import PoolPolicy, ShelfState, is_low, most_idle, next_step
 from ringfence.ports import Backend, Begin, Worker, WorkerSpec
 
 if TYPE_CHECKING:
@@ -49,13 +49,17 @@ class _Shelf:
             self.peak = self.leased + len(self.waiters)
             self.window_began = now
 
+    @property
+    def recent_peak(self) -> int:
+        return max(self.peak, self.earlier_peak)
+
     def state(self, *, shares_memory: bool) -> ShelfState:
         return ShelfState(
             parked_at=tuple(since for since, _ in self.idle),
             starting=self.starting,
             leased=self.leased,
             waiting=len(self.waiters),
-            recent_peak=max(self.peak, self.earlier_peak),
+            recent_peak=self.recent_peak,
             last_wanted=self.last_wanted,
             always_ready=self.always_ready,
             shares_memory=shares_memory,
@@ -116,7 +120,9 @@ class Keeper:
             if shelf.idle:
                 _, worker = shelf.idle.popleft()
                 self._count(shelf, worker)
-                if is_low(self._state(shelf), self._policy):
+                shares_memory = self._backend.shares_memory
+                most = most_idle(self._policy, always_ready=shelf.always_ready, shares_memory=shares_memory)
+                if is_low(len(shelf.idle), shelf.recent_peak, most):
                     self._changed.notify()
                 return worker
             waiter: Future[Worker] = Future()
@@ -210,9 +216,6 @@ class Keeper:
             shelf = self._shelves[spec] = _Shelf(always_ready=False)
         return shelf
 
-    def _state(self, shelf: _Shelf) -> ShelfState:
-        return shelf.state(shares_memory=self._backend.shares_memory)
-
     def _count(self, shelf: _Shelf, worker: Worker) -> None:
         self._leased[worker.sandbox_id] = worker
         shelf.leased += 1
@@ -258,7 +261,7 @@ class Keeper:
         reserve = None
         for spec, shelf in list(self._shelves.items()):
             shelf.turn(now, self._policy.keep_idle_seconds)
-            step = next_step(self._state(shelf), self._policy, now)
+            step = next_step(shelf.state(shares_memory=self._backend.shares_memory), self._policy, now)
             for _ in range(step.retire):
                 self._dead.append(shelf.idle.popleft()[1])
             if step.start and not self._closed and now >= shelf.quiet_until:
